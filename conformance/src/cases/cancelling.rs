@@ -18,37 +18,41 @@ use tenure_core::{Error, Moment};
 use tokio::sync::oneshot;
 
 cases!("waiting":
-    cancel_while_waiting, cancel_at_every_await, cancel_races_grant, loser_leaves_nothing,
-    unpolled_future_is_in_nobodys_way,
+    cancel_while_waiting, cancel_at_every_await, cancel_races_grant, refused_claim_leaves_nothing,
+    unpolled_future_blocks_no_other_lock,
 );
 
-/// How soon after a cancelled wait the lock can be acquired, also where that takes a new connection of a busy server. Leases
-/// here are 30 s, so a leaked one is in the way.
+/// How soon after a cancelled wait the lock can be acquired, also where that takes a new connection of a busy server.
+/// Leases here are 30 s, so a leaked one is in the way.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Proves that nothing is in the way of the next client.
+/// Proves that the next client is granted the lock.
 async fn next_gets_in(next: &Client, name: &str, after: &str) -> Check {
     let taken = next.lock(name).wait(SOON).acquire().await;
-    let guard = taken
-        .map_err(|error| Stop::failed(format_args!("after {after} the lock was not to be had: {error}")))?;
+    let guard = taken.map_err(|error| {
+        Stop::failed(format_args!(
+            "{after}, so the lock must be free, but it was not granted within {SOON:?}: {error}"
+        ))
+    })?;
     Ok(guard.release().await?)
 }
 
+/// A waiter is cancelled. The holder keeps the lock, and after its release any client is granted it.
 async fn cancel_while_waiting(stage: &Stage) -> Check {
     let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     let lock = other.lock(&name);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    eventually!(SOON, other.probe.calls().contending(&name) == 1);
+    eventually!(SOON, other.probe.calls().contending(&name) == 1, "one waiter's request");
     pause::settle(Duration::from_millis(100)).await;
     waiter.abort();
-    ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "the wait ended although the lock is held");
-    eventually!(SOON, other.names_in_use() == 0);
+    ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "a wait for a held lock ended");
+    eventually!(SOON, other.names_in_use() == 0, "no queue is left in the client of the cancelled waits");
     still_held(&guard)?;
     kept_out(&next.lock(&name)).await?;
     guard.release().await?;
-    next_gets_in(&next, &name, "a waiter gave up").await?;
-    next_gets_in(&other, &name, "its own waiter gave up").await
+    next_gets_in(&next, &name, "a waiter was cancelled").await?;
+    next_gets_in(&other, &name, "this client's waiter was cancelled").await
 }
 
 /// Polls the future this many times, and drops it if it is not done by then.
@@ -67,11 +71,13 @@ async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
 /// More polls than any store's acquire takes.
 const MOST_POLLS: usize = 500;
 
+/// An acquire is dropped at each of its awaits in turn, of a free and of a held lock. The next client is granted the
+/// lock each time.
 async fn cancel_at_every_await(stage: &Stage) -> Check {
     let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
     // A free lock.
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS);
+        ensure!(polls < MOST_POLLS, "an acquire was not done after {polls} polls");
         let lock = other.lock(&name);
         if let Some(guard) = polled(polls, lock.acquire()).await {
             guard?.release().await?;
@@ -81,12 +87,12 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
     }
     // A lock that is held at first.
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS);
+        ensure!(polls < MOST_POLLS, "an acquire was not done after {polls} polls");
         let guard = one.lock(&name).wait(SOON).acquire().await?;
         let lock = other.lock(&name);
         let waiter = tokio::spawn(async move { polled(polls, lock.acquire()).await });
         let waits = || other.probe.calls().contending(&name) > 0;
-        eventually!(SOON, waits() || waiter.is_finished());
+        eventually!(SOON, waits() || waiter.is_finished(), "one waiter's request");
         guard.release().await?;
         if let Some(guard) = waiter.await? {
             guard?.release().await?;
@@ -94,21 +100,24 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
         }
         next_gets_in(&next, &name, &format!("a wait was dropped at poll {polls}")).await?;
     }
-    eventually!(SOON, other.names_in_use() == 0);
+    eventually!(SOON, other.names_in_use() == 0, "no queue is left in the client of the cancelled waits");
     Ok(())
 }
 
-/// A future that is suspended at an await, neither polled nor dropped, as in a `select!` in a loop.
-async fn unpolled_future_is_in_nobodys_way(stage: &Stage) -> Check {
+/// An acquire is suspended at an await, neither polled nor dropped, as in a `select!` in a loop. Another lock of this
+/// client is granted all the same.
+async fn unpolled_future_blocks_no_other_lock(stage: &Stage) -> Check {
     let client = stage.client().await?;
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS);
+        ensure!(polls < MOST_POLLS, "an acquire was not done after {polls} polls");
         let lock = client.lock(stage.name(&format!("a{polls}")));
         let mut unpolled = pin!(lock.acquire());
         if let Some(guard) = polled(polls, unpolled.as_mut()).await {
             return Ok(guard?.release().await?);
         }
-        let what = format!("another lock, after a future was polled {polls} times and left");
+        let what = format!(
+            "locking and releasing another name, while an acquire of this client is not polled after poll {polls},"
+        );
         let other = client.lock(stage.name("b")).wait(SOON);
         let guard = within(SOON * 2, &what, other.acquire()).await??;
         within(SOON * 2, &what, guard.release()).await??;
@@ -116,6 +125,7 @@ async fn unpolled_future_is_in_nobodys_way(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Cancellation and release happen at once, many times. Each wait is granted or leaves nothing behind.
 async fn cancel_races_grant(stage: &Stage) -> Check {
     const ROUNDS: u32 = 200;
     // On a slow store, fewer rounds must do.
@@ -128,8 +138,9 @@ async fn cancel_races_grant(stage: &Stage) -> Check {
         }
         rounds += 1;
         let taken = one.lock(&name).wait(SOON).acquire().await;
-        let guard =
-            taken.map_err(|error| Stop::failed(format_args!("a grant leaked in round {round}: {error}")))?;
+        let guard = taken.map_err(|error| {
+            Stop::failed(format_args!("a cancelled wait left a grant behind, in round {round}: {error}"))
+        })?;
         let (cancel, told) = oneshot::channel();
         let lock = other.lock(&name);
         let waiter = tokio::spawn(async move {
@@ -155,7 +166,7 @@ async fn cancel_races_grant(stage: &Stage) -> Check {
             }
         }
     }
-    ensure_eq!(had + given_up, rounds);
+    ensure_eq!(had + given_up, rounds, "waits that were granted or cancelled");
     // Cancelled claims are withdrawn by the end of closing, so the lock is free at once.
     other.close().await;
     one.close().await;
@@ -172,13 +183,18 @@ async fn race(round: u32) {
     }
 }
 
-async fn loser_leaves_nothing(stage: &Stage) -> Check {
+/// A try is refused and a wait times out. Neither delays the next client after the release.
+async fn refused_claim_leaves_nothing(stage: &Stage) -> Check {
     let ([one, tried, waited, next], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     kept_out(&tried.lock(&name)).await?;
     let outcome = waited.lock(&name).wait(Duration::from_millis(300)).acquire().await;
     ensure_matches!(outcome, Err(Error::Timeout { .. }));
-    eventually!(SOON, tried.names_in_use() + waited.names_in_use() == 0);
+    eventually!(
+        SOON,
+        tried.names_in_use() + waited.names_in_use() == 0,
+        "no queue is left in the refused clients"
+    );
     tried.close().await;
     waited.close().await;
     guard.release().await?;

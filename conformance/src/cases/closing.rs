@@ -1,4 +1,4 @@
-//! Closing: beside other clients of the same backend, which go on, and without a server (clauses U3, L4, W7).
+//! Closing one of several clients of a backend, and closing without a server (clauses U3, L4, W7).
 
 use crate::{
     Check, Client, Need, Stage,
@@ -14,10 +14,12 @@ use std::time::Duration;
 use tenure_core::{Error, Guard, Moment};
 use tokio::task::JoinHandle;
 
-cases!("closing": others_go_on, others_still_hear.threads(), ends_without_a_server.alone());
+cases!("closing":
+    other_clients_go_on, other_clients_still_get_wakeups.threads(), close_ends_without_server.alone(),
+);
 
-/// A lease that is renewed while clients close, and expires during the case unless it is. A busy machine may take
-/// seconds for the connection that has to be made again.
+/// A lease that is renewed while clients close, and otherwise expires during the case. A busy machine may take seconds
+/// for a new connection.
 const RENEWED_LEASE: Duration = Duration::from_secs(10);
 /// A lease that is over before a wait of a few seconds is.
 const LEASE: Duration = Duration::from_secs(4);
@@ -25,10 +27,11 @@ const LEASE: Duration = Duration::from_secs(4);
 const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What a client may take to give up all its connections, each of which it says farewell to for a moment.
+/// How long a client may take to close all its connections, each with a short farewell.
 const FAREWELL: Duration = Duration::from_secs(6);
 
-async fn others_go_on(stage: &Stage) -> Check {
+/// One of several clients of a backend closes. The others' locks are still renewed, and their waits are granted.
+async fn other_clients_go_on(stage: &Stage) -> Check {
     let ([holder, one], clients) = (stage.clients().await?, stage.opener());
     let names = [stage.name("a"), stage.name("brief")];
     let kept = one.lock(stage.name("kept")).lease(RENEWED_LEASE).acquire().await?;
@@ -42,14 +45,15 @@ async fn others_go_on(stage: &Stage) -> Check {
         still_held(&kept)?;
         pause::look_again().await;
     }
-    // Only a renewal can have given it another deadline.
+    // So it was renewed.
     still_held(&kept)?;
     kept_out(&holder.lock(kept.name().as_str())).await?;
     Ok(kept.release().await?)
 }
 
-/// Timers stand still when the lock is released, so the waiter cannot ask again by itself.
-async fn others_still_hear(stage: &Stage) -> Check {
+/// One of several clients of a backend closes. A waiter in another still gets its wake-up: its timers stand still when the
+/// lock is released, so it cannot ask again by itself.
+async fn other_clients_still_get_wakeups(stage: &Stage) -> Check {
     stage.needs(Need::Wakeups)?;
     let (clients, names) = (stage.opener(), [stage.name("a"), stage.name("brief")]);
     in_own_runtime(move || async move {
@@ -80,19 +84,23 @@ async fn wait_beside_a_close(
     let guard = holder.lock(name).wait(PATIENCE).acquire().await?;
     let lock = one.lock(name).wait(PATIENCE);
     let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?) });
-    eventually!(PATIENCE, one.probe.calls().contending(name) == 1);
-    // Until it has been refused and is asleep.
+    eventually!(PATIENCE, one.probe.calls().contending(name) == 1, "one waiter's request");
+    // By then it is refused and asleep.
     pause::settle(Duration::from_millis(150)).await;
-    within(PATIENCE, "closing beside another client", other.close()).await?;
-    // Until it is asleep again, should its connection have been replaced.
+    within(PATIENCE, "closing beside another client of the backend", other.close()).await?;
+    // By then it is asleep again, even if it needed a new connection.
     pause::linger(Duration::from_millis(300)).await;
-    ensure!(!waiter.is_finished(), "another client closed, and the wait was over: {:?}", waiter.await?);
+    ensure!(
+        !waiter.is_finished(),
+        "a wait for a held lock ended when another client of its backend closed: {:?}",
+        waiter.await?
+    );
     still_held(&guard)?;
     Ok((guard, waiter))
 }
 
-/// A release and a withdrawal get no answer. They are tried for a lease, and no longer.
-async fn ends_without_a_server(stage: &Stage) -> Check {
+/// A client closes while its server answers neither a release nor a withdrawal. It tries for a lease, and no longer.
+async fn close_ends_without_server(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;
     let ([one, other], held, awaited) = (stage.clients().await?, stage.name("held"), stage.name("awaited"));
     let guard = one.lock(&held).lease(LEASE).acquire().await?;
@@ -100,14 +108,14 @@ async fn ends_without_a_server(stage: &Stage) -> Check {
     let theirs = other.lock(&awaited).lease(LONG_LEASE).acquire().await?;
     let lock = one.lock(&awaited).lease(LEASE);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    eventually!(PATIENCE, one.probe.calls().contending(&awaited) == 1);
+    eventually!(PATIENCE, one.probe.calls().contending(&awaited) == 1, "one waiter's request");
     saboteur.half_open().await?;
     drop(guard);
     within(stage.at_most(LEASE + FAREWELL), "closing without a server", one.close()).await?;
-    let waited = within(PATIENCE, "the end of a wait whose client has closed", waiter).await??;
+    let waited = within(PATIENCE, "the end of a wait when its client has closed", waiter).await??;
     ensure_matches!(waited, Err(Error::Closed { .. }));
     ensure_matches!(one.lock(&held).try_acquire().await, Err(Error::Closed { .. }));
-    // Sentinels may have chosen another master, which would not know what the old one is told from now on.
+    // Sentinels may have chosen another master, which would not know of later requests to the old one.
     saboteur.heal().await?;
     released_or_lost(theirs.release().await)?;
     let next = other.lock(&held).lease(LONG_LEASE).wait(PATIENCE * 2).acquire().await?;
@@ -115,7 +123,7 @@ async fn ends_without_a_server(stage: &Stage) -> Check {
     released_or_lost(next.release().await)
 }
 
-/// A server that was silent for so long may end sessions, even just after the next grant.
+/// A server that was silent so long may end sessions, even just after the next grant.
 fn released_or_lost(outcome: Result<(), Error>) -> Check {
     match outcome {
         Ok(()) | Err(Error::Lost { .. }) => Ok(()),

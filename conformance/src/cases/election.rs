@@ -18,13 +18,15 @@ use std::{
 use tokio::sync::mpsc;
 
 cases!("election":
-    election_one_leader.policy(), election_new_leader_after_kill, leader_is_told.policy(), work_ends_with_its_term.policy(),
+    election_one_leader.policy(), election_new_leader_after_kill, leaders_reports_each_change.policy(),
+    work_ends_with_its_term.policy(),
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Less than the lease of 30 s, after which the place of a leader who did not resign is free.
+/// Less than the lease of 30 s, after which the place of a leader that did not resign is free.
 const SOON: Duration = Duration::from_secs(20);
 
+/// Three candidates lead in turn. There is one leader at a time, and terms have rising tokens.
 async fn election_one_leader(stage: &Stage) -> Check {
     let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
     let leading = Arc::new(AtomicUsize::new(0));
@@ -34,8 +36,9 @@ async fn election_one_leader(stage: &Stage) -> Check {
         let (election, leading, terms) = (client.election(&name), Arc::clone(&leading), terms.clone());
         candidates.spawn(async move {
             for _ in 0..3 {
-                let term = within(SOON, "a term of nine", election.campaign()).await??;
-                ensure_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "other leaders");
+                let term =
+                    within(SOON, "one of nine terms of three candidates", election.campaign()).await??;
+                ensure_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "leaders beside a new one");
                 let _ = terms.send(term.token());
                 pause::settle(Duration::from_millis(5)).await;
                 leading.fetch_sub(1, Ordering::SeqCst);
@@ -56,6 +59,7 @@ async fn election_one_leader(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// The leader's process is killed. Another candidate is elected, with a greater token.
 async fn election_new_leader_after_kill(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -63,21 +67,25 @@ async fn election_new_leader_after_kill(stage: &Stage) -> Check {
     let first = victim.hold(&name, Duration::from_secs(3)).await?;
     let election = client.election(&name);
     let mut campaign = pin!(election.campaign());
-    ensure!(campaign.as_mut().now_or_never().is_none(), "there are two leaders");
+    ensure!(
+        campaign.as_mut().now_or_never().is_none(),
+        "a second candidate was elected while another process leads"
+    );
     victim.kill().await?;
     let term = within(PATIENCE, "a new leader after the old one was killed", campaign).await??;
     rises(first, term.token())?;
     Ok(term.release().await?)
 }
 
-async fn leader_is_told(stage: &Stage) -> Check {
+/// `leaders` reports each new leader with its label, and each resignation.
+async fn leaders_reports_each_change(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let watched = other.election(&name);
     let mut leaders = pin!(watched.leaders(Duration::from_millis(20)));
-    let mut next = async || match within(PATIENCE, "news of the leader", leaders.next()).await? {
+    let mut next = async || match within(PATIENCE, "a change that `leaders` reports", leaders.next()).await? {
         Some(leader) => Ok(leader?.and_then(|leader| leader.info.label)),
-        None => Err(Stop::failed("no more leaders are told")),
+        None => Err(Stop::failed("`leaders` ended while its client is open")),
     };
     ensure_eq!(next().await?, None, "the leader before there is one");
     for label in ["node 1", "node 2"] {
@@ -89,6 +97,7 @@ async fn leader_is_told(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// A forced release ends a term. `run_while_leading` drops the work and runs it again in the next term.
 async fn work_ends_with_its_term(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -99,7 +108,7 @@ async fn work_ends_with_its_term(stage: &Stage) -> Check {
         let number = terms.fetch_add(1, Ordering::SeqCst);
         async move {
             let _inside = inside;
-            // The first term is ended by others.
+            // Another client ends the first term.
             if number == 0 {
                 std::future::pending::<()>().await;
             }
@@ -113,16 +122,19 @@ async fn work_ends_with_its_term(stage: &Stage) -> Check {
         Check::Ok(other.force_release(&name).await?)
     };
     let (token, forced) =
-        within(PATIENCE, "two terms", async { tokio::join!(leading.as_mut(), forced) }).await?;
+        within(PATIENCE, "two terms, the first of which ends by a forced release,", async {
+            tokio::join!(leading.as_mut(), forced)
+        })
+        .await?;
     let first = forced?.into_iter().find_map(|holder| holder.token);
     rises(first, token?)?;
-    ensure_eq!(terms.load(Ordering::SeqCst), 2);
-    ensure_eq!(running.load(Ordering::SeqCst), 0);
+    ensure_eq!(terms.load(Ordering::SeqCst), 2, "terms");
+    ensure_eq!(running.load(Ordering::SeqCst), 0, "works that still run after their terms");
     let free = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(free.release().await?)
 }
 
-/// Counts who is inside, as long as it lives.
+/// Counts one more inside, as long as it lives.
 struct Inside(Arc<AtomicUsize>);
 
 impl Inside {

@@ -18,26 +18,31 @@ use tokio::task::JoinSet;
 
 cases!("exclusion":
     basic_cycle, contended_try_is_none, independent_names, namespaces_never_meet, two_clients_exclude,
-    anonymous_tasks_exclude.policy(), different_owners_exclude.policy(), parallel_100, counter_exact, cross_process, relock_immediately,
-    thousands_of_tries,
+    anonymous_tasks_exclude.policy(), different_owners_exclude.policy(), hundred_tasks_exclude, counter_exact,
+    cross_process, relock_immediately, held_lock_refuses_thousands_of_tries,
 );
 
 /// Long enough for a hundred handovers on a slow store; no case in this group waits this long unless something fails.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// What a free lock may take on a slow store.
+/// How long the grant of a free lock may take on a slow store.
 const MOMENT: Duration = Duration::from_secs(15);
 
+/// A client acquires, holds and releases a free lock, again and again.
 async fn basic_cycle(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = client.lock(&name).acquire().await?;
-    ensure!(guard.is_held() && guard.name().as_str() == name, "a new guard says {guard:?}");
+    ensure!(
+        guard.is_held() && guard.name().as_str() == name,
+        "a new guard must be held and have the lock's name: {guard:?}"
+    );
     guard.release().await?;
     let guard = client.lock(&name).acquire().await?;
     guard.release().await?;
     Ok(free_at_once(&client.lock(&name)).await?.release().await?)
 }
 
+/// A try at a held lock is refused, in the holder's client and in another.
 async fn contended_try_is_none(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
@@ -48,13 +53,17 @@ async fn contended_try_is_none(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// Locks of three names are held at once. The release of one does not free another.
 async fn independent_names(stage: &Stage) -> Check {
     let [one, other] = stage.clients().await?;
     let a = one.lock(stage.name("a")).acquire().await?;
-    // All are renewed: whoever had to wait for one of the others would wait in vain.
+    // All are renewed: a wait for one of the others would end in vain.
     let b = other.lock(stage.name("b")).wait(MOMENT).acquire().await?;
     let c = one.lock(stage.name("c")).wait(MOMENT).acquire().await?;
-    ensure!(a.is_held() && b.is_held() && c.is_held());
+    ensure!(
+        a.is_held() && b.is_held() && c.is_held(),
+        "three names must be held at once: {a:?}, {b:?}, {c:?}"
+    );
     a.release().await?;
     still_held(&b)?;
     kept_out(&other.lock(stage.name("c"))).await?;
@@ -62,6 +71,7 @@ async fn independent_names(stage: &Stage) -> Check {
     Ok(c.release().await?)
 }
 
+/// Two clients in different namespaces hold one name at once. In each namespace it excludes.
 async fn namespaces_never_meet(stage: &Stage) -> Check {
     let name = stage.name("a");
     let (here, there, there_too) =
@@ -75,28 +85,31 @@ async fn namespaces_never_meet(stage: &Stage) -> Check {
     Ok(mine.release().await?)
 }
 
+/// While one client holds a lock, another's try and wait are refused.
 async fn two_clients_exclude(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     for (holder, outsider) in [(&one, &other), (&other, &one)] {
         let guard = holder.lock(&name).wait(PATIENCE).acquire().await?;
         kept_out(&outsider.lock(&name)).await?;
         let waited = outsider.lock(&name).wait(Duration::from_millis(200)).acquire().await;
-        ensure!(waited.is_err(), "granted beside a holder: {waited:?}");
+        ensure!(waited.is_err(), "granted while another client holds it: {waited:?}");
         guard.release().await?;
     }
     Ok(())
 }
 
+/// A lock without an owner excludes the other tasks of its own client.
 async fn anonymous_tasks_exclude(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = client.lock(&name).acquire().await?;
     kept_out(&client.lock(&name)).await?;
     let (lock, moment) = (client.lock(&name), Duration::from_millis(200));
     let waited = tokio::spawn(async move { lock.wait(moment).acquire().await.is_ok() }).await?;
-    ensure!(!waited, "a second task acquired a lock that has no owner");
+    ensure!(!waited, "a second task of the client acquired a held lock without an owner");
     Ok(guard.release().await?)
 }
 
+/// Different owners in one client exclude each other, and tasks without an owner.
 async fn different_owners_exclude(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let (me, you) = (Owner::new(), Owner::new());
@@ -109,7 +122,7 @@ async fn different_owners_exclude(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// A place for one at a time.
+/// A place for one visitor at a time.
 #[derive(Clone, Default)]
 struct Room(Arc<AtomicUsize>);
 
@@ -120,12 +133,13 @@ impl Room {
         tokio::task::yield_now().await;
         let inside = self.0.load(Ordering::SeqCst);
         self.0.fetch_sub(1, Ordering::SeqCst);
-        ensure_eq!((before, inside), (0, 1), "holders before this one came, and with it");
+        ensure_eq!((before, inside), (0, 1), "holders when this one entered, and while it was inside");
         Ok(())
     }
 }
 
-async fn parallel_100(stage: &Stage) -> Check {
+/// A hundred tasks of four clients acquire one lock. Each is alone while it holds it.
+async fn hundred_tasks_exclude(stage: &Stage) -> Check {
     let (clients, name, room) = (stage.clients::<4>().await?, stage.name("a"), Room::default());
     let mut tasks = JoinSet::new();
     for client in clients.iter().cycle().take(100) {
@@ -139,6 +153,7 @@ async fn parallel_100(stage: &Stage) -> Check {
     all(tasks).await
 }
 
+/// Tasks of two clients increment two counters, each under its lock. No increment is lost.
 async fn counter_exact(stage: &Stage) -> Check {
     const TASKS: u64 = 8;
     const ROUNDS: u64 = 10;
@@ -152,7 +167,7 @@ async fn counter_exact(stage: &Stage) -> Check {
     }
     all(tasks).await?;
     for (name, counter) in counters {
-        ensure_eq!(counter.load(Ordering::SeqCst), TASKS * ROUNDS, "the count under {name}");
+        ensure_eq!(counter.load(Ordering::SeqCst), TASKS * ROUNDS, "increments counted under {name}");
     }
     Ok(())
 }
@@ -169,6 +184,7 @@ async fn count(client: Client, name: String, counter: Arc<AtomicU64>, rounds: u6
     Ok(())
 }
 
+/// Three processes write lines in pairs under one lock. No other line comes between a pair.
 async fn cross_process(stage: &Stage) -> Check {
     const ROUNDS: usize = 20;
     stage.needs(Need::Processes)?;
@@ -184,17 +200,18 @@ async fn cross_process(stage: &Stage) -> Check {
     one.and(two).and(three)?;
     let text = std::fs::read_to_string(path)?;
     let lines: Vec<&str> = text.lines().collect();
-    ensure_eq!(lines.len(), 3 * ROUNDS * 2);
+    ensure_eq!(lines.len(), 3 * ROUNDS * 2, "lines that three processes wrote");
     for pair in lines.chunks(2) {
         let begun = pair[0].strip_prefix("begin ");
         ensure!(
             begun.is_some() && begun == pair[1].strip_prefix("end "),
-            "two processes held the lock at once: {pair:?}"
+            "two processes held the lock at once: their lines are {pair:?}"
         );
     }
     Ok(())
 }
 
+/// A client locks a name right after its release. That takes about as long as a new name.
 async fn relock_immediately(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let turn = async |name: String| {
@@ -204,19 +221,20 @@ async fn relock_immediately(stage: &Stage) -> Check {
     };
     let (mut others, mut again) = (Duration::ZERO, Duration::ZERO);
     for number in 0..10 {
-        // Locks that nobody had before show how fast the store and this machine are just now.
+        // Names that were never locked show how fast the store and this machine are just now.
         others += turn(stage.name(&format!("new {number}"))).await?;
         again += turn(name.clone()).await?;
     }
     ensure!(
         again <= others * 2 + Duration::from_secs(10),
-        "locking ten times what was just released took {again:?}, and ten other locks {others:?}"
+        "locking a name again after its release took {again:?} in ten rounds, but new names took {others:?}"
     );
     Ok(())
 }
 
-/// Many attempts: a store that wrongly grants one in some hundreds would pass a case of a few.
-async fn thousands_of_tries(stage: &Stage) -> Check {
+/// Clients try thousands of times to acquire a held lock, and all are refused. A case of a few attempts would miss a
+/// store that wrongly grants one in some hundreds.
+async fn held_lock_refuses_thousands_of_tries(stage: &Stage) -> Check {
     const TRIES: usize = 2000;
     const A_TURN: usize = 16;
     // On a slow store, fewer attempts must do.
@@ -228,10 +246,10 @@ async fn thousands_of_tries(stage: &Stage) -> Check {
         let others = clients.iter().enumerate().filter(|(index, _)| *index != holder);
         let let_in = try_join_all(others.map(|(_, other)| tries_in_vain(other, &name, A_TURN))).await;
         tries += (clients.len() - 1) * A_TURN;
-        ensure!(let_in.is_ok(), "in turn {turn}, with {guard:?}: {:?}", let_in.err());
+        ensure!(let_in.is_ok(), "in turn {turn}, while a client holds it ({guard:?}): {:?}", let_in.err());
         ensure!(
             guard.is_held(),
-            "after {tries} tries by others the holder lost its lock: {:?}",
+            "the holder lost its lock after {tries} attempts by other clients: {:?}",
             guard.loss()
         );
         guard.release().await?;
@@ -242,11 +260,11 @@ async fn thousands_of_tries(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Tries this often to acquire what another holds; the last attempt waits briefly.
+/// Tries this often to acquire a held lock. The last attempt waits briefly.
 async fn tries_in_vain(client: &Client, name: &str, tries: usize) -> Check {
     for number in 1..tries {
         let second = client.lock(name).try_acquire().await?;
-        ensure!(second.is_none(), "try {number} was granted beside the holder: {second:?}");
+        ensure!(second.is_none(), "attempt {number} was granted while another client holds it: {second:?}");
     }
     let waited = client.lock(name).wait(Duration::from_millis(5)).acquire().await;
     ensure_matches!(waited, Err(Error::Timeout { .. }));

@@ -19,6 +19,7 @@ cases!("fault_run": no_clause_is_broken.alone());
 const LENGTH: Duration = Duration::from_secs(30);
 const DAY: u64 = 24 * 60 * 60;
 
+/// The judge finds no violation in the run.
 async fn no_clause_is_broken(stage: &Stage) -> Check {
     let seed = seed()?;
     let run = run(stage.subject(), &Options::seeded(seed).lasting(LENGTH), |_, _| {}).await;
@@ -31,7 +32,11 @@ async fn no_clause_is_broken(stage: &Stage) -> Check {
         return Err(Stop::failed(format_args!("seed {seed}: {violation}\n{timeline}")));
     }
     // A run in which hardly anything happens proves nothing.
-    ensure!(outcome.figures.grants > 0 && outcome.figures.injected() > 0, "seed {seed}: {}", outcome.figures);
+    ensure!(
+        outcome.figures.grants > 0 && outcome.figures.injected() > 0,
+        "seed {seed}: a run needs grants and faults to prove anything, but had {}",
+        outcome.figures
+    );
     Ok(())
 }
 

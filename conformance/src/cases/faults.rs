@@ -1,5 +1,5 @@
-//! Faults of the server, of the network and of clients: nothing is granted twice, nobody hangs, and everything works
-//! again afterwards (clauses F1 to F4).
+//! Faults of the server, the network and clients: no name has two holders, no request hangs, and everything works again
+//! afterwards (clauses F1 to F4).
 
 mod scene;
 
@@ -17,16 +17,15 @@ use tenure_core::{Error, Hold, LossCause, Moment, StandingKind};
 use tokio::sync::oneshot;
 
 cases!("faults":
-    server_frozen_past_lease.alone().shared(), unheard_past_lease.alone(), dying_session_grants_nothing.alone(),
-    server_restarted.alone().shared(),
-    connection_reset_mid_acquire.alone(),
-    connection_reset_mid_release.alone(), reply_delayed_past_timeout.alone(), client_killed.shared(),
-    client_frozen_past_lease.shared(),
+    server_frozen_past_lease.alone().shared(), connection_silent_past_lease.alone(),
+    dying_session_grants_nothing.alone(), server_restarted.alone().shared(),
+    connection_reset_mid_acquire.alone(), connection_reset_mid_release.alone(),
+    reply_delayed_past_timeout.alone(), client_killed.shared(), client_frozen_past_lease.shared(),
     server_unreachable_fails_in_time.alone(), reconnects_after_outage.alone(),
 );
 
 const LEASE: Duration = Duration::from_secs(2);
-/// Long enough that half of it is left when a server is back, and it is renewed within seconds after that.
+/// Half of it is left when a server is back, and it is renewed within seconds after that.
 const RESTART: Duration = Duration::from_secs(12);
 /// How far the clocks of a store and a client may differ within a lease: 1 %, as in clause L3, and a millisecond or
 /// two.
@@ -39,8 +38,8 @@ fn is_of_silence(cause: LossCause) -> bool {
     matches!(cause, LossCause::Expired | LossCause::SessionEnded)
 }
 
-/// Checks that a lock with a short lease was released, or that this took longer than the lease, as it may on a busy
-/// machine: then that has freed it.
+/// Checks that a lock with a short lease was released, or that the release took longer than the lease, as it may on a
+/// busy machine.
 fn over(outcome: Result<(), Error>) -> Check {
     match outcome {
         Ok(()) | Err(Error::Lost { .. } | Error::Unavailable { .. }) => Ok(()),
@@ -48,30 +47,34 @@ fn over(outcome: Result<(), Error>) -> Check {
     }
 }
 
-/// Fails if the next one is granted the name while the first believes that it holds it. If the store forgets, the first
-/// may believe so until the deadline that it has then.
+/// Fails if the next holder is granted the name while the first still believes that it holds it. If the store
+/// forgets, the first may believe so until its deadline at that moment.
 async fn never_both(first: Hold, next: oneshot::Receiver<Hold>, forgets: bool) -> Check {
     // If there is no grant, the waiter reports why.
     let Ok(next) = next.await else { return Ok(()) };
     let Some(until) = first.deadline() else { return Ok(()) };
-    ensure!(forgets, "{next:?} was granted a name that is held: {first:?}");
+    ensure!(forgets, "the name was granted to {next:?} while another client holds it: {first:?}");
     while next.is_held() {
         let over = until.has_passed();
         if !first.is_held() {
             break;
         }
-        ensure!(!over, "{first:?} was renewed beside {next:?}");
+        ensure!(
+            !over,
+            "the older holder was renewed although the name was granted anew: {first:?}, {next:?}"
+        );
         pause::look_again().await;
     }
     Ok(())
 }
 
+/// The server freezes for longer than a lease. The holder reports the loss in time, and a waiter is granted the lock.
 async fn server_frozen_past_lease(stage: &Stage) -> Check {
     silent_past_lease(stage, Hurt::Freeze).await
 }
 
-/// Like a frozen server, for stores where only the connection can be disturbed. What was sent meanwhile arrives late.
-async fn unheard_past_lease(stage: &Stage) -> Check {
+/// Like a frozen server, for stores where only the connection can be disturbed. Requests sent meanwhile arrive late.
+async fn connection_silent_past_lease(stage: &Stage) -> Check {
     silent_past_lease(stage, Hurt::HalfOpen).await
 }
 
@@ -84,9 +87,12 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
         _ => scene.saboteur.half_open().await?,
     }
     let (silent, deadline) = (Moment::now(), guard.deadline());
-    let cause = within(PATIENCE, "the loss while nothing is heard of the server", guard.lost()).await?;
+    let cause = within(PATIENCE, "the loss of a lock while its server is silent", guard.lost()).await?;
     let after = Moment::now().since(silent);
-    ensure!(is_of_silence(cause), "the server was silent, and the lock was lost because {cause}");
+    ensure!(
+        is_of_silence(cause),
+        "the server was silent, so the loss must be by expiry or the session's end, not \"{cause}\""
+    );
     let latest = match (stage.capabilities().standing, deadline) {
         (StandingKind::Lease, _) => LEASE,
         (StandingKind::Session, Some(deadline)) => deadline.since(silent),
@@ -94,18 +100,18 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     };
     ensure!(
         after <= stage.at_most(latest),
-        "the server fell silent with {latest:?} left, and the loss was noticed after {after:?}"
+        "the server fell silent when {latest:?} of the lease were left, but the holder reported the loss only after {after:?}"
     );
     match hurt {
         Hurt::Freeze => scene.saboteur.thaw().await?,
-        // Sentinels may have chosen another master, which would not know what the old one is told from now on.
+        // Sentinels may have chosen another master, which would not know of later requests to the old one.
         _ => scene.saboteur.heal().await?,
     }
     let next = granted(waiter).await?;
     rises(guard.token(), next.token())?;
-    ensure!(!guard.is_held(), "the server's return revived a lost lock");
+    ensure!(!guard.is_held(), "a lost lock was revived when the server came back: {guard:?}");
     lost_with(guard.release().await)?;
-    // A server that was silent for so long may also end the next holder's session, just after the grant.
+    // A server that was silent so long may also end the next holder's session, just after the grant.
     scene.released(next.release().await)?;
     scene.end().await
 }
@@ -123,7 +129,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     saboteur.drop_replies().await?;
     let lock = one.lock(&name).lease(LEASE).wait(PATIENCE);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    // So long that the session is over for the client; the server has heard from it all the while.
+    // By then the session is over for the client. The server has heard from it all the while.
     pause::outlast(session + session / 8).await;
     saboteur.mend().await?;
     let guard = granted(acquiring).await?;
@@ -134,7 +140,10 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
         match other.lock(&name).lease(LEASE).try_acquire().await {
             Ok(Some(second)) => {
                 let both = guard.is_held() && second.is_held();
-                ensure!(!both, "the end of the old session let in {second:?} beside {guard:?}");
+                ensure!(
+                    !both,
+                    "the name was granted twice after the end of an old session: {guard:?}, {second:?}"
+                );
                 second.release().await?;
                 break;
             }
@@ -142,7 +151,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
             // Its own session may have ended as well.
             Err(error) => ensure!(
                 error.is_retryable(),
-                "the server is back, and the error says that a retry is useless: {error}"
+                "the server is back, so the error must be one that a retry may mend: {error}"
             ),
         }
         pause::look_again().await;
@@ -153,8 +162,8 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     }
 }
 
-/// A store that keeps its grants over the restart keeps this one, if the server is back soon enough to renew it. What a
-/// store forgets, its holder may believe in until the deadline that it had.
+/// The server restarts during a lease. A store that keeps its grants keeps this one, if it is back in time for a
+/// renewal. If the store forgets, the holder may count on its lock until the deadline that it had.
 async fn server_restarted(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Kill]).await?;
     let forgets = stage.subject().forgets(Hurt::Kill);
@@ -164,7 +173,7 @@ async fn server_restarted(stage: &Stage) -> Check {
     let lock = scene.other.rival(&scene.name).lease(PATIENCE).wait(OUTAGE);
     let waiter = tokio::spawn(async move {
         let next = lock.acquire().await?;
-        // Whoever watches may have seen enough.
+        // The watcher may have ended.
         let _ = tell.send(next.hold());
         Ok::<_, Error>(next)
     });
@@ -176,16 +185,19 @@ async fn server_restarted(stage: &Stage) -> Check {
     eventually!(
         stage.at_most(RESTART),
         guard.deadline().is_none() || guard.deadline() > back,
-        "the server is back, and a lock is neither renewed nor lost: {guard:?}"
+        "a renewal or the loss of a lock, after the server is back: {guard:?}"
     );
     match guard.release().await {
         Ok(()) => {}
         Err(Error::Lost { cause, .. }) => {
-            ensure!(!must_stay, "the server was back in time with its data, and the lock was lost: {cause}");
+            ensure!(
+                !must_stay,
+                "the server was back with its data before half the lease had passed, but the lock was lost: {cause}"
+            );
             let forgotten = forgets && matches!(cause, LossCause::Forgotten | LossCause::TakenOver);
             ensure!(
                 forgotten || is_of_silence(cause),
-                "the server restarted, and the lock was lost because {cause}"
+                "the server restarted, and the lock was lost for a cause that this cannot have: {cause}"
             );
         }
         Err(error) => return Err(error.into()),
@@ -198,6 +210,7 @@ async fn server_restarted(stage: &Stage) -> Check {
     scene.end().await
 }
 
+/// Connections are reset during an acquire. Its grant excludes other clients, and its release frees the name.
 async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
     // In each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
@@ -215,6 +228,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
     scene.end().await
 }
 
+/// Connections are reset during a release. The release ends, and the next client is granted the name.
 async fn connection_reset_mid_release(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
     for pause in [0, 1, 5, 20, 100] {
@@ -225,7 +239,7 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         pause::settle(Duration::from_millis(pause)).await;
         scene.saboteur.cut().await?;
         scene.saboteur.mend().await?;
-        let released = within(PATIENCE, "a release over a connection that was reset", releasing).await??;
+        let released = within(PATIENCE, "a release whose connection was reset", releasing).await??;
         scene.released(released)?;
         let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         rises(before, next.token())?;
@@ -234,6 +248,8 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
     scene.end().await
 }
 
+/// The reply comes after the client's timeout. The attempt ends with a retryable error or its grant, and leaves
+/// nothing behind.
 async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Delay]).await?;
     let first = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
@@ -243,13 +259,17 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     match scene.one.lock(&scene.name).lease(LONG_LEASE).try_acquire().await {
         Err(error) => ensure!(
             error.is_retryable(),
-            "the reply was late, and the error says that a retry is useless: {error}"
+            "the reply was late, so the error must be one that a retry may mend: {error}"
         ),
         Ok(Some(guard)) => guard.release().await?,
-        Ok(None) => return Err(Stop::failed("nobody held it, and it was not granted")),
+        Ok(None) => {
+            return Err(Stop::failed(
+                "a free name was refused when the reply was late: expected a grant or an error",
+            ));
+        }
     }
-    // Sentinels may have chosen another master meanwhile, and switch to it only now. It may not know what the old one
-    // is told until then, even a release.
+    // Sentinels may have chosen another master meanwhile, and switch to it only now. It may not know of requests to the
+    // old one until then, even of a release.
     scene.saboteur.heal().await?;
     let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
     rises(before, next.token())?;
@@ -257,6 +277,7 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     scene.end().await
 }
 
+/// A process that holds a lock is killed. The name is granted again, but not before the lease has expired.
 async fn client_killed(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -271,7 +292,7 @@ async fn client_killed(stage: &Stage) -> Check {
         let since = Moment::now().since(asked);
         ensure!(
             since + TICK >= LEASE,
-            "a lock was granted again {since:?} after it was asked for, with a lease of {LEASE:?}"
+            "a killed process held the lock with a lease of {LEASE:?}, but it was granted again after {since:?}"
         );
     }
     rises(token, next.token())?;
@@ -279,6 +300,8 @@ async fn client_killed(stage: &Stage) -> Check {
     contention.goes_on().await
 }
 
+/// A process freezes for longer than its lease. Afterwards it knows of its loss, and its release does not harm its
+/// successor.
 async fn client_frozen_past_lease(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -290,20 +313,27 @@ async fn client_frozen_past_lease(stage: &Stage) -> Check {
     let next = client.rival(&name).wait(PATIENCE).acquire().await?;
     rises(token, next.token())?;
     victim.resume()?;
-    ensure!(!victim.is_held().await?, "a process that was frozen past its lease says that it holds the lock");
+    ensure!(
+        !victim.is_held().await?,
+        "a process that was frozen past its lease still believes that it holds the lock"
+    );
     let cause = victim.loss().await?;
     ensure!(
         [LossCause::Expired, LossCause::TakenOver, LossCause::SessionEnded]
             .iter()
             .any(|known| cause.as_deref() == Some(known.as_str())),
-        "a process that was frozen past its lease says that it lost the lock because {cause:?}"
+        "a process that was frozen past its lease reports a wrong cause of the loss: {cause:?}"
     );
     still_held(&next)?;
-    ensure!(victim.release().await.is_err(), "a process released what it had lost while it was frozen");
+    ensure!(
+        victim.release().await.is_err(),
+        "a process that was frozen past its lease must get an error from `release`"
+    );
     next.release().await?;
     contention.goes_on().await
 }
 
+/// The server refuses connections, or is silent. A try and a wait end in time, and work again afterwards.
 async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Refuse, Hurt::HalfOpen, Hurt::Cut]).await?;
     for hangs in [false, true] {
@@ -314,12 +344,15 @@ async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
             scene.saboteur.cut().await?;
         }
         let lock = scene.one.lock(&scene.name).lease(LEASE);
-        // The store's own timeouts may be longer than the lease, of which nothing would be left then.
-        let tried = within(stage.at_most(LEASE), "an attempt without a server", lock.try_acquire()).await?;
+        // The bound is the lease: after a longer timeout of the store, nothing of it would be left.
+        let tried =
+            within(stage.at_most(LEASE), "an attempt while the server is unreachable", lock.try_acquire())
+                .await?;
         ensure_matches!(tried, Err(Error::Unavailable { .. }));
         let wait = Duration::from_secs(1);
         let waited =
-            within(stage.at_most(wait), "waiting without a server", lock.wait(wait).acquire()).await?;
+            within(stage.at_most(wait), "a wait while the server is unreachable", lock.wait(wait).acquire())
+                .await?;
         ensure_matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
         scene.saboteur.mend().await?;
         let guard = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
@@ -328,6 +361,7 @@ async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
     scene.end().await
 }
 
+/// A client waits while the server is down. It is granted the lock after the restart.
 async fn reconnects_after_outage(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Kill]).await?;
     let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
@@ -336,7 +370,7 @@ async fn reconnects_after_outage(stage: &Stage) -> Check {
     scene.saboteur.kill().await?;
     let waiter = scene.waiter();
     pause::linger(LEASE).await;
-    ensure!(!waiter.is_finished(), "the wait ended without a server: {:?}", waiter.await?);
+    ensure!(!waiter.is_finished(), "a wait ended while the server was down: {:?}", waiter.await?);
     scene.saboteur.restart().await?;
     let next = granted(waiter).await?;
     rises(before, next.token())?;

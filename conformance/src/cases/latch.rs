@@ -11,69 +11,81 @@ use tenure_core::{Error, Latch};
 
 cases!("latch":
     latch_opens_once, party_counts_once, latch_outlives_its_parties, party_count_mismatch_refused,
-    removed_latch_begins_anew, latches_and_locks_never_meet, latch_names_differ, lost_count_is_repeated.policy(),
-    wait_at_latch_outlasts_trouble.policy(), close_ends_waits_at_latches.policy(),
+    removed_latch_begins_anew, latch_and_lock_may_share_a_name, latch_names_differ,
+    count_with_lost_reply_can_be_repeated.policy(), latch_wait_outlasts_outage.policy(),
+    close_ends_waits_at_latches.policy(),
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn missing(latch: &Latch, expected: u32) -> Check {
-    ensure_eq!(latch.missing().await?, expected);
+    ensure_eq!(latch.missing().await?, expected, "parties that a latch still misses");
     Ok(())
 }
 
 async fn opens(latch: &Latch) -> Check {
-    Ok(within(PATIENCE, "a latch to open", latch.wait()).await??)
+    Ok(within(PATIENCE, "the end of a wait at an open latch", latch.wait()).await??)
 }
 
+/// Three parties count down. Waits end when the last one has, and the latch stays open.
 async fn latch_opens_once(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
     let waiting = one.latch(&name, 3);
     let mut opened = pin!(waiting.wait());
-    ensure!(opened.as_mut().now_or_never().is_none(), "the latch is open before anybody has counted down");
+    ensure!(
+        opened.as_mut().now_or_never().is_none(),
+        "a wait at a new latch ended before any party had counted down"
+    );
     missing(&waiting, 3).await?;
-    ensure_eq!(other.latch(&name, 3).count_down("x").await?, 2);
-    ensure_eq!(third.latch(&name, 3).count_down("y").await?, 1);
+    ensure_eq!(other.latch(&name, 3).count_down("x").await?, 2, "missing parties after x counted down");
+    ensure_eq!(third.latch(&name, 3).count_down("y").await?, 1, "missing parties after x and y counted down");
     // Long enough for the waiter to ask again.
     let early = tokio::time::timeout(Duration::from_millis(700), opened.as_mut()).await;
-    ensure!(early.is_err(), "the latch is open, and one of three parties is missing");
+    ensure!(early.is_err(), "a wait at a latch ended while one of three parties is missing");
     // The last party counts down from several clients at once.
     let last = |client: &Client| {
         let latch = client.latch(&name, 3);
         async move { latch.count_down("z").await }
     };
-    ensure_eq!(try_join_all([last(&one), last(&other), last(&third)]).await?, vec![0, 0, 0]);
-    within(PATIENCE, "a latch to open", opened).await??;
+    let told = try_join_all([last(&one), last(&other), last(&third)]).await?;
+    ensure_eq!(told, vec![0, 0, 0], "missing parties after the last one counted down, from three clients");
+    within(PATIENCE, "the end of a wait at an open latch", opened).await??;
     // It stays open, for all waiters and for new ones.
     for client in [&one, &other, &third] {
         opens(&client.latch(&name, 3)).await?;
     }
-    ensure_eq!(one.latch(&name, 3).count_down("one more").await?, 0);
+    ensure_eq!(one.latch(&name, 3).count_down("one more").await?, 0, "missing parties at an open latch");
     missing(&other.latch(&name, 3), 0).await?;
     Ok(one.latch(&name, 3).remove().await?)
 }
 
+/// A party counts down many times, from two clients. It counts once.
 async fn party_counts_once(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (here, there) = (one.latch(&name, 3), other.latch(&name, 3));
     let again = (0..8).map(|number| if number % 2 == 0 { &here } else { &there });
     let told = try_join_all(again.map(|latch| latch.count_down("x"))).await?;
-    ensure_eq!(told, [2; 8]);
+    ensure_eq!(told, [2; 8], "missing parties of three, after one counted down eight times");
     missing(&here, 2).await?;
-    // Only the last byte differs, or upper and lower case.
-    ensure_eq!(here.count_down("X").await?, 1);
-    ensure_eq!(there.count_down("X ").await?, 0);
+    // These parties differ in case, or in the last byte.
+    ensure_eq!(here.count_down("X").await?, 1, "missing parties after x and X counted down");
+    ensure_eq!(there.count_down("X ").await?, 0, "missing parties after x, X and \"X \" counted down");
     Ok(here.remove().await?)
 }
 
+/// Each party closes its client after it has counted down. Its count stays.
 async fn latch_outlives_its_parties(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let name = stage.name("a");
     for (party, left) in [("x", 1), ("x", 1), ("y", 0)] {
         let client = stage.client().await?;
-        ensure_eq!(client.latch(&name, 2).count_down(party).await?, left);
+        ensure_eq!(
+            client.latch(&name, 2).count_down(party).await?,
+            left,
+            "missing parties after {party} counted down"
+        );
         client.close().await;
     }
     let client = stage.client().await?;
@@ -81,6 +93,7 @@ async fn latch_outlives_its_parties(stage: &Stage) -> Check {
     Ok(client.latch(&name, 2).remove().await?)
 }
 
+/// A latch of 3 parties is used as one of 4. Each request is an error that names both numbers.
 async fn party_count_mismatch_refused(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -91,20 +104,24 @@ async fn party_count_mismatch_refused(stage: &Stage) -> Check {
     for outcome in refused {
         let Err(error @ Error::Mismatch { .. }) = outcome else {
             return Err(Stop::failed(format_args!(
-                "a latch of 3 parties was taken for one of 4: {outcome:?}"
+                "a request for a latch of 4 parties, while it has 3, must be Err(Mismatch): got {outcome:?}"
             )));
         };
         let said = chain(&error);
-        ensure!(said.contains('3') && said.contains('4'), "the refusal does not say both numbers: {said}");
+        ensure!(
+            said.contains('3') && said.contains('4'),
+            "the error must name both numbers of parties: {said}"
+        );
     }
     missing(&one.latch(&name, 3), 2).await?;
     let none = one.latch(&name, 0).count_down("x").await;
     ensure_matches!(none, Err(Error::InvalidOption { .. }));
-    let nobody = one.latch(&name, 3).count_down("").await;
-    ensure_matches!(nobody, Err(Error::InvalidName(_)));
+    let unnamed = one.latch(&name, 3).count_down("").await;
+    ensure_matches!(unnamed, Err(Error::InvalidName(_)));
     Ok(one.latch(&name, 3).remove().await?)
 }
 
+/// A latch is removed and used again. No party has counted down.
 async fn removed_latch_begins_anew(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -112,20 +129,21 @@ async fn removed_latch_begins_anew(stage: &Stage) -> Check {
     one.latch(&name, 1).count_down("x").await?;
     opens(&other.latch(&name, 1)).await?;
     other.latch(&name, 1).remove().await?;
-    // This works with another number of parties too.
+    // Even with another number of parties.
     missing(&one.latch(&name, 2), 2).await?;
-    ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1);
+    ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1, "missing parties of two at a new latch");
     Ok(one.latch(&name, 2).remove().await?)
 }
 
-async fn latches_and_locks_never_meet(stage: &Stage) -> Check {
+/// One name is a lock and a latch. Neither changes the other.
+async fn latch_and_lock_may_share_a_name(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     let latch = other.latch(&name, 2);
     latch.count_down("x").await?;
     if other.capabilities().listing {
-        ensure_eq!(other.holders(&name).await?.len(), 1);
+        ensure_eq!(other.holders(&name).await?.len(), 1, "holders of a name that is a lock and a latch");
     }
     guard.release().await?;
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
@@ -134,11 +152,12 @@ async fn latches_and_locks_never_meet(stage: &Stage) -> Check {
     still_held(&guard)?;
     guard.release().await?;
     if other.capabilities().listing {
-        ensure_eq!(other.list(stage.prefix()).await?.len(), 0);
+        ensure_eq!(other.list(stage.prefix()).await?.len(), 0, "holders in `list` after the release");
     }
     Ok(())
 }
 
+/// Latches with similar names count separately.
 async fn latch_names_differ(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let client = stage.client().await?;
@@ -146,9 +165,11 @@ async fn latch_names_differ(stage: &Stage) -> Check {
         ["a", "A", "a/b", "a/", "../a", "{a}b", "a%2Fb", "a'b\"", "é", "*"].map(|last| stage.name(last));
     for name in &names {
         let party = format!("{name}/of it");
-        missing(&client.latch(name, 2), 2)
-            .await
-            .map_err(|_| Stop::failed(format_args!("{name:?} met another latch")))?;
+        missing(&client.latch(name, 2), 2).await.map_err(|_| {
+            Stop::failed(format_args!(
+                "{name:?} must be a latch of its own: it has counted parties of another name"
+            ))
+        })?;
         client.latch(name, 2).count_down(&party).await?;
         client.latch(name, 2).count_down(&party).await?;
     }
@@ -160,38 +181,44 @@ async fn latch_names_differ(stage: &Stage) -> Check {
     Ok(())
 }
 
-async fn lost_count_is_repeated(stage: &Stage) -> Check {
+/// The reply to a count is lost, and the party counts again. It counts once.
+async fn count_with_lost_reply_can_be_repeated(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let latch = client.latch(&name, 2);
     client.probe.next(Method::Latch, Fault::LoseReply);
     ensure_matches!(latch.count_down("x").await, Err(Error::Unavailable { .. }));
-    ensure_eq!(latch.count_down("x").await?, 1);
+    ensure_eq!(latch.count_down("x").await?, 1, "missing parties of two, after one counted down twice");
     Ok(latch.remove().await?)
 }
 
-async fn wait_at_latch_outlasts_trouble(stage: &Stage) -> Check {
+/// The store refuses requests while a client waits at a latch. The wait goes on, and ends when the latch opens.
+async fn latch_wait_outlasts_outage(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let latch = one.latch(&name, 1);
     one.probe.always(Method::Latch, Fault::Refuse);
     let mut opened = pin!(latch.wait());
     let early = tokio::time::timeout(Duration::from_millis(300), opened.as_mut()).await;
-    ensure!(early.is_err(), "the wait ended while the store was away: {early:?}");
+    ensure!(early.is_err(), "a wait at a latch ended while the store refuses requests: {early:?}");
     other.latch(&name, 1).count_down("x").await?;
     one.probe.heal();
-    within(PATIENCE, "a latch to open", opened).await??;
+    within(PATIENCE, "the end of a wait at an open latch", opened).await??;
     Ok(latch.remove().await?)
 }
 
+/// A client closes while it waits at a latch. The wait ends with `Err(Closed)`.
 async fn close_ends_waits_at_latches(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let latch = client.latch(&name, 1);
     let mut opened = pin!(latch.wait());
-    ensure!(opened.as_mut().now_or_never().is_none(), "the latch is open before anybody has counted down");
+    ensure!(
+        opened.as_mut().now_or_never().is_none(),
+        "a wait at a new latch ended before any party had counted down"
+    );
     client.close().await;
-    let ended = within(PATIENCE, "a wait to end", opened).await?;
+    let ended = within(PATIENCE, "the end of a wait at a latch whose client has closed", opened).await?;
     ensure_matches!(ended, Err(Error::Closed { .. }));
     ensure_matches!(latch.count_down("x").await, Err(Error::Closed { .. }));
     Ok(())

@@ -24,15 +24,16 @@ use tenure_core::{
 
 cases!("lease":
     expires_on_time, renewed_beyond_lease, renew_off_expires.policy(), extend_survives_original_lease,
-    extend_after_expiry_is_lost.policy(), per_lock_lease.policy(), max_hold_ends, renewal_stops_after_release.policy(),
-    deadline_counts_from_send.policy(), stalled_answer_counts_from_send, delayed_answer_counts_from_send.alone(),
-    delayed_proof_counts_from_send.alone(), extend_meets_renewal.policy(), extend_given_up_is_harmless.policy(),
-    extensions_cross.policy(), slow_acquire_refused.policy(),
-    bad_durations_refused.policy(),
-    many_renewals_one_batch.alone(),
+    extend_after_expiry_is_lost.policy(), per_lock_lease.policy(), max_hold_ends,
+    renewal_stops_after_release.policy(), deadline_counts_from_send.policy(), stalled_answer_counts_from_send,
+    delayed_answer_counts_from_send.alone(), delayed_proof_counts_from_send.alone(),
+    late_renewal_does_not_undo_extend.policy(), cancelled_extend_is_harmless.policy(),
+    crossing_extends_keep_longer_lease.policy(), late_grant_is_withdrawn.policy(),
+    bad_durations_refused.policy(), many_renewals_one_batch.alone(),
 );
 
-/// A lease that is renewed. It does not run out where a machine stands still for two seconds just when the renewal is due.
+/// A lease that is renewed. It does not run out where a machine stands still for two seconds just when the renewal is
+/// due.
 const RENEWED: Duration = Duration::from_secs(6);
 /// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
 /// later is renewed first.
@@ -40,19 +41,20 @@ const UNRENEWED: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// On a machine that was suspended, a moment has the noise of two clocks.
+/// After a suspension of the machine, a moment has the noise of two clocks.
 const TICK: Duration = Duration::from_millis(1);
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Stops the case if anybody else can acquire the lock.
+/// Stops the case if the lock was lost, or another client can acquire it.
 async fn still_excludes(other: &Client, name: &str, guard: &Guard) -> Check {
     still_held(guard)?;
     kept_out(&other.lock(name)).await
 }
 
+/// A lease without renewals ends on time: the next client is granted the lock neither early nor late.
 async fn expires_on_time(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (UNRENEWED, stage.clients().await?, stage.name("a"));
@@ -63,21 +65,25 @@ async fn expires_on_time(stage: &Stage) -> Check {
     let deadline = guard.deadline();
     let taken = other.lock(&name).wait(PATIENCE).acquire().await?;
     let had = Moment::now();
-    ensure!(!guard.is_held(), "two guards say that they hold the lock");
+    ensure!(
+        !guard.is_held(),
+        "the lock was granted to another client while its former holder still holds it: {guard:?}, {taken:?}"
+    );
     ensure!(
         deadline.is_none_or(|deadline| had >= deadline),
-        "granted {:?} before the holder's deadline",
+        "granted to another client {:?} before the holder's deadline",
         deadline.map(|deadline| deadline.since(had))
     );
     let soonest = lease.saturating_sub(drift_allowance(lease));
-    ensure!(had.since(before) >= soonest, "a lease of {lease:?} ran out after {:?}", had.since(before));
+    ensure!(had.since(before) >= soonest, "a lease of {lease:?} ended after only {:?}", had.since(before));
     let took = had.since(granted);
-    ensure!(took < stage.at_most(lease + EXPIRY), "a lease of {lease:?} ran out after {took:?}");
+    ensure!(took < stage.at_most(lease + EXPIRY), "a lease of {lease:?} ended only after {took:?}");
     taken.release().await?;
     ensure_eq!(lost_with(guard.release().await)?, LossCause::Expired);
     Ok(())
 }
 
+/// A renewed lock is held for several leases, and excludes all the time.
 async fn renewed_beyond_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
@@ -91,6 +97,7 @@ async fn renewed_beyond_lease(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// A lock with `renew(false)` is lost at its deadline, without a renewal.
 async fn renew_off_expires(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (UNRENEWED, stage.clients().await?, stage.name("a"));
@@ -98,11 +105,12 @@ async fn renew_off_expires(stage: &Stage) -> Check {
     let cause = within(lease, "the loss of a lock without renewal", guard.lost()).await?;
     ensure_eq!(cause, LossCause::Expired);
     let taken = other.lock(&name).wait(EXPIRY).acquire().await?;
-    ensure_eq!(one.probe.count(Method::Renew, &name), 0);
+    ensure_eq!(one.probe.count(Method::Renew, &name), 0, "renewals with `renew(false)`");
     taken.release().await?;
     lost_with(guard.release().await).map(drop)
 }
 
+/// `extend` makes a lease longer, then shorter. The lock excludes for as long as the newest lease.
 async fn extend_survives_original_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
@@ -114,24 +122,26 @@ async fn extend_survives_original_lease(stage: &Stage) -> Check {
     still_excludes(&other, &name, &guard).await?;
     // The lease is made shorter again.
     guard.extend(lease).await?;
-    within(stage.at_most(lease), "the loss after a shorter lease", guard.lost()).await?;
+    within(stage.at_most(lease), "the loss after `extend` with a shorter lease", guard.lost()).await?;
     let taken = other.lock(&name).wait(stage.at_most(EXPIRY)).acquire().await?;
     taken.release().await?;
     lost_with(guard.release().await).map(drop)
 }
 
+/// `extend` after the lease has expired is `Err(Lost)`, and does not harm the successor.
 async fn extend_after_expiry_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (guard, rest) = expired(one.lock(&name)).await?;
     ensure_eq!(lost_with(guard.extend(PATIENCE).await)?, LossCause::Expired);
-    ensure!(!guard.is_held(), "extending revived a lost lock");
+    ensure!(!guard.is_held(), "`extend` revived a lost lock: {guard:?}");
     let taken = other.lock(&name).wait(rest + EXPIRY).acquire().await?;
     lost_with(guard.extend(PATIENCE).await)?;
     still_held(&taken)?;
     Ok(taken.release().await?)
 }
 
+/// Three locks of one client have three leases. Each ends by its own.
 async fn per_lock_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let [one, other] = stage.clients().await?;
@@ -142,7 +152,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
     let left = plain.deadline().map(Moment::left).unwrap_or_default();
     ensure!(
         left > DEFAULT_LEASE / 2 && left <= DEFAULT_LEASE,
-        "{left:?} is left of the default lease, {DEFAULT_LEASE:?}"
+        "a lock with the default lease of {DEFAULT_LEASE:?} has {left:?} left"
     );
     let taken = other.lock(&short).wait(UNRENEWED + EXPIRY).acquire().await?;
     still_excludes(&other, &long, &lengthy).await?;
@@ -153,6 +163,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
     Ok(plain.release().await?)
 }
 
+/// A renewed lock with `max_hold` is lost at its end, with that cause, and the next client is granted it.
 async fn max_hold_ends(stage: &Stage) -> Check {
     let (lease, longest) = (RENEWED, millis(7000));
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -160,41 +171,42 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
     let granted = Moment::now();
     let ends_in_time = || guard.deadline().is_none_or(|deadline| deadline <= granted + longest);
-    ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
+    ensure!(ends_in_time(), "the deadline is later than `max_hold({longest:?})` allows: {guard:?}");
     // It has been renewed by then.
     pause::keep(longest * 3 / 4).await;
-    ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
-    let cause = within(stage.at_most(longest), "the end of max_hold", guard.lost()).await?;
+    ensure!(ends_in_time(), "the deadline is later than `max_hold({longest:?})` allows: {guard:?}");
+    let cause = within(stage.at_most(longest), "the loss at the end of `max_hold`", guard.lost()).await?;
     ensure_eq!(cause, LossCause::MaxHold);
     let (least, took) = (longest.saturating_sub(TICK), Moment::now().since(before));
     ensure!(
         took >= least && took <= stage.at_most(longest + TICK),
-        "a max_hold of {longest:?} took {took:?}"
+        "a lock with `max_hold({longest:?})` was lost after {took:?}"
     );
-    ensure!(!guard.is_held());
+    ensure!(!guard.is_held(), "a lock is still held after the end of `max_hold`: {guard:?}");
     let taken = within(
         stage.at_most(lease + EXPIRY),
-        "a lock that its holder may not keep",
+        "the next grant after the end of `max_hold`",
         other.lock(&name).acquire(),
     )
     .await??;
-    ensure!(guard.deadline().is_none());
+    ensure!(guard.deadline().is_none(), "a lost lock has a deadline: {guard:?}");
     taken.release().await?;
     ensure_eq!(lost_with(guard.release().await)?, LossCause::MaxHold);
     Ok(())
 }
 
+/// A lock is released, another is dropped. No request about them is sent afterwards.
 async fn renewal_stops_after_release(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, client, name) = (RENEWED, stage.client().await?, stage.name("a"));
     let lock = client.lock(&name).lease(lease);
     let guard = lock.acquire().await?;
-    eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1);
+    eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1, "a renewal");
     guard.release().await?;
     let dropped = lock.acquire().await?;
     drop(dropped);
-    eventually!(PATIENCE, client.probe.count(Method::Release, &name) >= 2);
-    // A release whose answer is late is sent again.
+    eventually!(PATIENCE, client.probe.count(Method::Release, &name) >= 2, "a release of the dropped guard");
+    // Without releases, because one whose answer is late is sent again.
     let asked = || {
         let calls = client.probe.calls().about(&name).into_iter();
         calls.filter(|call| call.method != Method::Release).collect::<Vec<_>>()
@@ -202,21 +214,25 @@ async fn renewal_stops_after_release(stage: &Stage) -> Check {
     let before = asked().len();
     pause::linger(lease * 2).await;
     let after = asked();
-    ensure_eq!(after.len(), before, "requests about a released lock: {:?}", after.last());
+    ensure_eq!(
+        after.len(),
+        before,
+        "requests for a lock, before and after its release (the last is {:?})",
+        after.last()
+    );
     Ok(())
 }
 
-/// A renewal for the old lease, carried out after the extension, would make the lease shorter than the holder was told.
-async fn extend_meets_renewal(stage: &Stage) -> Check {
+/// A renewal for the old lease reaches the store after an extension. The lock stays held for the extended lease.
+async fn late_renewal_does_not_undo_extend(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
-    // The late renewal is answered in the first round. In the second its answer is given up, but it is carried out all
-    // the same.
+    // In the first round, the late renewal is answered. In the second, the client no longer waits for its answer.
     for late in [millis(200), millis(1400)] {
         one.probe.next(Method::Renew, Fault::Straggle(late));
         let sent = one.probe.count(Method::Renew, &name);
         let guard = one.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
-        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) > sent);
+        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) > sent, "a renewal");
         guard.extend(millis(20_000)).await?;
         pause::outlast(lease + millis(800)).await;
         still_excludes(&other, &name, &guard).await?;
@@ -225,9 +241,9 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The shorter lease is carried out last and answered first. It must not count as the longer one, which is requested
-/// once more although the lock is not renewed.
-async fn extensions_cross(stage: &Stage) -> Check {
+/// Of two extensions, the shorter is carried out last and answered first. The lock stays held for the longer lease,
+/// which the client requests once more.
+async fn crossing_extends_keep_longer_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
@@ -241,18 +257,19 @@ async fn extensions_cross(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
+/// `extend` is cancelled without an answer. The lock is still renewed, and excludes.
+async fn cancelled_extend_is_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     // The first round is during a renewal, the second is not.
     one.probe.next(Method::Renew, Fault::DelayReply(millis(200)));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     for renewals in [1, 3] {
-        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) >= renewals);
-        // The extension's, whose request is the next one.
+        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) >= renewals, "{renewals} renewals");
+        // The next request is that of the extension.
         one.probe.next(Method::Renew, Fault::Hang);
         let given_up = tokio::time::timeout(millis(50), guard.extend(lease * 2)).await;
-        ensure!(given_up.is_err(), "an extension that hangs has ended: {given_up:?}");
+        ensure!(given_up.is_err(), "`extend` ended without an answer of the store: {given_up:?}");
         pause::keep(lease * 2).await;
         still_excludes(&other, &name, &guard).await?;
     }
@@ -260,14 +277,15 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-async fn slow_acquire_refused(stage: &Stage) -> Check {
+/// The store's answer comes after the lease. The client withdraws that claim and returns no expired grant.
+async fn late_grant_is_withdrawn(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (millis(5000), stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease).renew(false).wait(PATIENCE);
     let too_slow = Fault::DelayReply(lease + millis(200));
     one.probe.next(Method::Acquire, too_slow);
     let guard = lock.acquire().await?;
-    ensure!(guard.is_held(), "the caller got a grant that had run out");
+    ensure!(guard.is_held(), "`acquire` returned a grant whose lease had expired: {guard:?}");
     let asked_with = |method| {
         let calls = one.probe.calls().about(&name).into_iter().filter(move |call| call.method == method);
         let mut claims: Vec<_> = calls.flat_map(|call| call.about).filter_map(|(_, claim)| claim).collect();
@@ -276,18 +294,23 @@ async fn slow_acquire_refused(stage: &Stage) -> Check {
         claims
     };
     let (acquired, withdrawn) = (asked_with(Method::Acquire), asked_with(Method::Withdraw));
-    ensure_eq!(acquired.len(), 2, "attempts: one too slow, one in time");
-    ensure_eq!(withdrawn, [acquired[0]]);
-    ensure_eq!(guard.claim(), acquired[1]);
+    ensure_eq!(acquired.len(), 2, "claims requested: one answered too late, one in time");
+    ensure_eq!(withdrawn, [acquired[0]], "claims withdrawn: the one answered too late");
+    ensure_eq!(guard.claim(), acquired[1], "the claim of the guard: the one answered in time");
     guard.release().await?;
     one.probe.next(Method::TryAcquire, too_slow);
     ensure_matches!(lock.try_acquire().await, Err(Error::Unavailable { .. }));
     let tried = asked_with(Method::TryAcquire);
-    eventually!(PATIENCE, asked_with(Method::Withdraw)[1..] == tried);
+    eventually!(
+        PATIENCE,
+        asked_with(Method::Withdraw)[1..] == tried,
+        "a withdrawal of the attempt answered too late"
+    );
     let taken = other.lock(&name).wait(lease + EXPIRY).acquire().await?;
     Ok(taken.release().await?)
 }
 
+/// Durations out of range are errors that name the range. None reaches the store.
 async fn bad_durations_refused(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let lock = client.lock(&name).wait(millis(100));
@@ -308,28 +331,31 @@ async fn bad_durations_refused(stage: &Stage) -> Check {
         }
     }
     let asked = client.probe.calls().all();
-    ensure!(asked.is_empty(), "the store was asked with bad durations: {asked:?}");
+    ensure!(asked.is_empty(), "invalid durations must not reach the store: {asked:?}");
     let guard = lock.wait(PATIENCE).acquire().await?;
     for given in [Duration::ZERO, too_short, Duration::MAX] {
         names_the_range(guard.extend(given).await.err(), "lease", given, &least)?;
     }
     still_held(&guard)?;
-    ensure_eq!(client.probe.count(Method::Renew, &name), 0);
+    ensure_eq!(client.probe.count(Method::Renew, &name), 0, "renewals with invalid durations");
     Ok(guard.release().await?)
 }
 
 /// Stops the case unless the error names the option, the given value, and the range.
 fn names_the_range(outcome: Option<Error>, option: &str, given: Duration, bound: &str) -> Check {
     let Some(error @ Error::InvalidOption { .. }) = outcome else {
-        return Err(Stop::failed(format_args!("{option} = {given:?}: {outcome:?}")));
+        return Err(Stop::failed(format_args!(
+            "{option} = {given:?} is out of range, so the answer must be Err(InvalidOption): got {outcome:?}"
+        )));
     };
     let text = error.to_string();
     for part in [option, &format!("{given:?}"), bound] {
-        ensure!(text.contains(part), "the refusal of {option} = {given:?} does not say {part:?}: {text}");
+        ensure!(text.contains(part), "the error about {option} = {given:?} must name {part:?}: {text}");
     }
     Ok(())
 }
 
+/// A thousand locks are renewed. Few requests renew all of them, each within `Capabilities::renew_batch`.
 async fn many_renewals_one_batch(stage: &Stage) -> Check {
     const LOCKS: usize = 1000;
     stage.needs(Need::Lease)?;
@@ -341,16 +367,21 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
     };
     let asked = Moment::now();
     let guards: Vec<Guard> = stream::iter(names).map(take).buffer_unordered(8).try_collect().await?;
-    ensure_eq!(guards.len(), LOCKS);
+    ensure_eq!(guards.len(), LOCKS, "locks granted");
     let begun = Moment::now();
     let first: Vec<Option<Moment>> = guards.iter().map(|guard| guard.deadline()).collect();
-    // Not before: checking costs time too.
+    // Not earlier, because checking costs time too.
     pause::keep(lease / 3).await;
     // A renewal moves the deadline, and a loss ends it.
     let waits = || guards.iter().zip(&first).any(|(guard, at)| guard.is_held() && guard.deadline() == *at);
-    eventually!(lease, !waits(), "all are renewed or lost");
+    eventually!(lease, !waits(), "a renewal or the loss of each of {LOCKS} locks");
     let lost: Vec<&Guard> = guards.iter().filter(|guard| !guard.is_held()).collect();
-    ensure!(lost.is_empty(), "{} of {LOCKS} locks were lost, for instance {:?}", lost.len(), lost.first());
+    ensure!(
+        lost.is_empty(),
+        "{} of {LOCKS} renewed locks were lost, for instance {:?}",
+        lost.len(),
+        lost.first()
+    );
     let calls = client.probe.calls().all().into_iter();
     let sizes: Vec<usize> = calls
         .filter(|call| call.method == Method::Renew && call.sent >= begun)
@@ -358,16 +389,19 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
         .collect();
     let (renewed, count, largest) =
         (sizes.iter().sum::<usize>(), sizes.len(), sizes.into_iter().max().unwrap_or(0));
-    // They were not acquired at once, so they do not all fall due at once; but most do. On a slow store these are fewer:
-    // a part of those that were acquired within a tenth of the renewal period, by which a renewal may go early.
+    // They were not acquired at once, so not all fall due at once, but most do. On a slow store these are fewer: a
+    // part of the locks acquired within a tenth of the renewal period, by which a renewal may be early.
     let together = (lease / 30).as_millis() * LOCKS as u128 / begun.since(asked).as_millis().max(1);
     let fewest = usize::try_from(together / 6)?.clamp(2, 20);
     ensure!(
         renewed >= count * fewest,
-        "{renewed} renewals took {count} requests, where {fewest} in each are few"
+        "{renewed} renewals took {count} requests, expected at least {fewest} renewals in each: `renew` must accept many grants"
     );
     let most = stage.capabilities().renew_batch;
-    ensure!(largest <= most, "{largest} leases were renewed in one request; the store takes {most}");
+    ensure!(
+        largest <= most,
+        "{largest} grants were renewed in one request, but `Capabilities::renew_batch` allows {most}"
+    );
     let release = |guard: Guard| guard.release();
     stream::iter(guards).map(release).buffer_unordered(8).try_collect::<()>().await.map_err(Stop::from)
 }

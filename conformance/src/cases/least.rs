@@ -10,8 +10,8 @@ use std::time::Duration;
 use tenure_core::{Capability, Error, Lock, Moment, lease::drift_allowance};
 
 cases!("least":
-    released_early_stays_held, dropped_early_stays_held.policy(), released_late_is_free.policy(), shared_grants_stay_held,
-    refused_in_sessions,
+    released_early_stays_held, dropped_early_stays_held.policy(), released_late_is_free.policy(),
+    shared_grants_stay_held, hold_at_least_is_refused_in_sessions,
 );
 
 /// How long the locks of these cases stay held: many times what a request takes on a busy machine.
@@ -20,14 +20,19 @@ const SHORTEST: Duration = Duration::from_secs(6);
 /// Stops the case unless `next` is kept out until `SHORTEST` after `before`, and gets in soon after that.
 async fn kept_until(stage: &Stage, before: Moment, next: &Lock) -> Check {
     kept_out(next).await?;
-    let taken =
-        within(stage.at_most(SHORTEST + EXPIRY), "a lock past its shortest hold", next.acquire()).await??;
+    let taken = within(
+        stage.at_most(SHORTEST + EXPIRY),
+        "the next grant of a lock with hold_at_least",
+        next.acquire(),
+    )
+    .await??;
     let stayed = Moment::now().since(before);
     let soonest = SHORTEST.saturating_sub(drift_allowance(SHORTEST));
-    ensure!(stayed >= soonest, "it stayed held for {stayed:?}, not for {SHORTEST:?}");
+    ensure!(stayed >= soonest, "a lock with hold_at_least({SHORTEST:?}) was free again after {stayed:?}");
     Ok(taken.release().await?)
 }
 
+/// A lock with `hold_at_least` is released early. No client is granted it before that time is over.
 async fn released_early_stays_held(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -36,11 +41,11 @@ async fn released_early_stays_held(stage: &Stage) -> Check {
     let left = guard.deadline().map(Moment::left).unwrap_or_default();
     ensure!(
         left > SHORTEST / 4,
-        "if the holder died now, the lock would stay held for {left:?}, not for {SHORTEST:?}"
+        "a lock with hold_at_least({SHORTEST:?}) has a lease of only {left:?}: it must last at least as long"
     );
     let token = guard.token();
     guard.release().await?;
-    // The same client has to wait as well.
+    // The former holder has to wait as well.
     kept_out(&one.lock(&name)).await?;
     kept_until(stage, before, &other.lock(&name)).await?;
     let next = one.lock(&name).acquire().await?;
@@ -48,6 +53,7 @@ async fn released_early_stays_held(stage: &Stage) -> Check {
     Ok(next.release().await?)
 }
 
+/// A guard with `hold_at_least` is dropped early. No client is granted the lock before that time is over.
 async fn dropped_early_stays_held(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -56,6 +62,7 @@ async fn dropped_early_stays_held(stage: &Stage) -> Check {
     kept_until(stage, before, &other.lock(&name)).await
 }
 
+/// A lock with `hold_at_least` is released after that time. It is free at once.
 async fn released_late_is_free(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -67,6 +74,7 @@ async fn released_late_is_free(stage: &Stage) -> Check {
     Ok(free_at_once(&other.lock(&name)).await?.release().await?)
 }
 
+/// A reader with `hold_at_least` releases early. It excludes writers for that time, but not readers.
 async fn shared_grants_stay_held(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     stage.needs(Need::Readers)?;
@@ -78,11 +86,12 @@ async fn shared_grants_stay_held(stage: &Stage) -> Check {
     kept_until(stage, before, &other.rw(&name).write()).await
 }
 
-async fn refused_in_sessions(stage: &Stage) -> Check {
+/// On a store with sessions, `hold_at_least` is `Err(Unsupported)`.
+async fn hold_at_least_is_refused_in_sessions(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let outcome = client.lock(&name).hold_at_least(SHORTEST).try_acquire().await;
     ensure_matches!(outcome, Err(Error::Unsupported { capability: Capability::HoldingAtLeast, .. }));
-    ensure_eq!(client.probe.count(Method::TryAcquire, &name), 0);
+    ensure_eq!(client.probe.count(Method::TryAcquire, &name), 0, "requests to the store");
     Ok(())
 }

@@ -11,18 +11,19 @@ use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Claim, ClaimId, Grant, Guard, LossCause, Moment, Release, Renewal};
 
 cases!("loss":
-    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs.policy(), lost_when_already_lost.policy(),
-    lost_never_on_release.policy(), late_ok_never_revives.policy(), loss_names_cause.policy(), release_after_loss_is_err,
+    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs.policy(),
+    lost_resolves_at_once_after_loss.policy(), release_is_not_a_loss.policy(),
+    late_renewal_never_revives.policy(), loss_names_cause.policy(), release_after_loss_is_err,
     stale_release_harmless, stale_extend_harmless, drop_after_loss_silent.policy(),
 );
 
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
-/// later is renewed first.
+/// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant with a later
+/// answer is renewed first.
 const LEASE: Duration = Duration::from_secs(3);
-/// A lease that lasts while another takes the lock from its holder, even if the machine stands still for a while.
+/// A lease that lasts while another client takes the lock from its holder, even on a machine that stalls.
 const LONG_LEASE: Duration = Duration::from_secs(12);
 
 const fn millis(millis: u64) -> Duration {
@@ -33,24 +34,28 @@ async fn take(client: &Client, name: &str) -> Check<Guard> {
     Ok(client.lock(name).wait(PATIENCE).acquire().await?)
 }
 
-/// A lock that was lost because nobody renewed it.
+/// A lock that was lost for lack of renewals.
 async fn expired(client: &Client, name: &str) -> Check<Guard> {
     Ok(check::expired(client.lock(name).wait(PATIENCE)).await?.0)
 }
 
 /// The client's latest grant of this name.
 fn grant_of(client: &Client, name: &str) -> Check<Grant> {
-    client.probe.grant(name).ok_or_else(|| Stop::failed(format_args!("{name:?} was never granted")))
+    client
+        .probe
+        .grant(name)
+        .ok_or_else(|| Stop::failed(format_args!("the suite's own error: {name:?} was never granted")))
 }
 
-/// Ends the grant behind its holder's back, as no client may by the contract.
+/// Ends the grant without its holder's knowledge, which the contract forbids to clients.
 async fn take_away(holder: &Client, name: &str, other: &Client) -> Check {
     let grant = grant_of(holder, name)?;
     let answer = other.probe.backend().release(&grant).await?;
-    ensure_matches!(answer, Release::Released { .. });
+    ensure_matches!(answer, Release::Released { .. }, "the store's answer to the release of a live grant");
     Ok(())
 }
 
+/// Another client gets the lock during the lease. The holder reports the loss, with that cause.
 async fn lost_on_takeover(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (LONG_LEASE, stage.clients().await?, stage.name("a"));
@@ -60,28 +65,37 @@ async fn lost_on_takeover(stage: &Stage) -> Check {
     take_away(&one, &name, &other).await?;
     let successor = take(&other, &name).await?;
     one.probe.heal();
-    let cause = within(lease, "the news that another has the lock", guard.lost()).await?;
+    let cause = within(lease, "the loss of a lock that was granted to another client", guard.lost()).await?;
     ensure_eq!(cause, LossCause::TakenOver);
-    ensure!(!guard.is_held() && guard.deadline().is_none(), "lost, but {guard:?}");
+    ensure!(
+        !guard.is_held() && guard.deadline().is_none(),
+        "a lost lock must not be held nor have a deadline: {guard:?}"
+    );
     still_held(&successor)?;
     successor.release().await?;
     ensure_eq!(lost_with(guard.release().await)?, LossCause::TakenOver);
     Ok(())
 }
 
+/// A holder is released by force. It reports the loss within its lease.
 async fn lost_on_forced_release(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     other.force_release(&name).await?;
-    let cause = within(stage.at_most(lease), "the news of the forced release", guard.lost()).await?;
-    let nobody_took_it = [LossCause::Forced, LossCause::Forgotten, LossCause::Expired];
-    ensure!(nobody_took_it.contains(&cause), "released by force, and lost because {cause}");
-    ensure!(!guard.is_held());
+    let cause =
+        within(stage.at_most(lease), "the holder's loss after a forced release", guard.lost()).await?;
+    let causes = [LossCause::Forced, LossCause::Forgotten, LossCause::Expired];
+    ensure!(
+        causes.contains(&cause),
+        "after a forced release the cause must be one of {causes:?}, not {cause:?}"
+    );
+    ensure!(!guard.is_held(), "a lost lock still believes that it is held: {guard:?}");
     ensure_eq!(lost_with(guard.release().await)?, cause);
     Ok(())
 }
 
+/// The store stops answering. The holder reports the loss at its deadline, and late answers do not revive it.
 async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
@@ -89,24 +103,25 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     one.probe.freeze();
     // None if the machine stalled so long that it has passed.
     let deadline = guard.deadline();
-    let cause = within(lease, "the loss while the store hangs", guard.lost()).await?;
+    let cause = within(lease, "the loss of a lock while its store hangs", guard.lost()).await?;
     ensure_eq!(cause, LossCause::Expired);
     ensure!(
         deadline.is_none_or(Moment::has_passed),
-        "lost {:?} before the deadline",
+        "the lock was reported lost {:?} before its deadline",
         deadline.map(Moment::left)
     );
     let successor = take(&other, &name).await?;
     one.probe.thaw();
     pause::linger(lease).await;
-    ensure!(!guard.is_held(), "the thaw revived a lost lock");
+    ensure!(!guard.is_held(), "a late answer of the store revived a lost lock: {guard:?}");
     still_held(&successor)?;
     kept_out(&one.lock(&name)).await?;
     successor.release().await?;
     lost_with(guard.release().await).map(drop)
 }
 
-async fn lost_when_already_lost(stage: &Stage) -> Check {
+/// `lost` of a lost lock resolves at once.
+async fn lost_resolves_at_once_after_loss(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = expired(&client, &name).await?;
@@ -114,12 +129,16 @@ async fn lost_when_already_lost(stage: &Stage) -> Check {
         let at_once = hold.lost().now_or_never();
         ensure_eq!(at_once, Some(LossCause::Expired));
         ensure_eq!(hold.loss(), Some(LossCause::Expired));
-        ensure!(!hold.is_held() && hold.deadline().is_none(), "lost, but {hold:?}");
+        ensure!(
+            !hold.is_held() && hold.deadline().is_none(),
+            "a lost lock must not be held nor have a deadline: {hold:?}"
+        );
     }
     lost_with(guard.release().await).map(drop)
 }
 
-async fn lost_never_on_release(stage: &Stage) -> Check {
+/// A lock is released or dropped. `lost` never resolves.
+async fn release_is_not_a_loss(stage: &Stage) -> Check {
     let (lease, client, name) = (millis(5000), stage.client().await?, stage.name("a"));
     for dropped in [false, true] {
         let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
@@ -130,20 +149,24 @@ async fn lost_never_on_release(stage: &Stage) -> Check {
         } else {
             guard.release().await?;
         }
-        ensure!(!hold.is_held() && hold.deadline().is_none(), "released, but {hold:?}");
+        ensure!(
+            !hold.is_held() && hold.deadline().is_none(),
+            "a released lock must not be held nor have a deadline: {hold:?}"
+        );
         // Past the deadline of the last renewal.
         pause::linger(lease * 3 / 2).await;
         ensure!(
             lost.as_mut().now_or_never().is_none() && !watching.is_finished(),
-            "a release was reported as a loss"
+            "a release was reported as a loss: {hold:?}"
         );
-        ensure_eq!(hold.loss(), None);
+        ensure_eq!(hold.loss(), None, "the cause of the loss of a released lock");
         watching.abort();
     }
     Ok(())
 }
 
-async fn late_ok_never_revives(stage: &Stage) -> Check {
+/// The store accepts a renewal, but the answer comes after the deadline. The lock stays lost.
+async fn late_renewal_never_revives(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease);
@@ -166,7 +189,7 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     stays_lost(&guard, lease).await?;
     one.probe.heal();
     lost_with(guard.release().await)?;
-    // Whatever a late answer left in the store is cleaned up, so nobody waits for it.
+    // The traces of a late answer are removed from the store, so the next client gets the lock.
     let taken = other.lock(&name).wait(lease * 2 + EXPIRY).acquire().await?;
     Ok(taken.release().await?)
 }
@@ -174,13 +197,17 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
 async fn stays_lost(guard: &Guard, for_so_long: Duration) -> Check {
     let until = Moment::now() + for_so_long;
     while !until.has_passed() {
-        ensure!(!guard.is_held() && guard.deadline().is_none(), "a lost lock was revived: {guard:?}");
+        ensure!(
+            !guard.is_held() && guard.deadline().is_none(),
+            "a late answer of the store revived a lost lock: {guard:?}"
+        );
         ensure_eq!(guard.loss(), Some(LossCause::Expired));
         pause::look_again().await;
     }
     Ok(())
 }
 
+/// Locks are lost for three causes. Each guard and each error names its own.
 async fn loss_names_cause(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other]) = (LONG_LEASE, stage.clients().await?);
@@ -198,20 +225,23 @@ async fn loss_names_cause(stage: &Stage) -> Check {
         (taken_away, LossCause::TakenOver),
         (held_too_long, LossCause::MaxHold),
     ] {
-        let told = within(lease, "the loss", guard.lost()).await?;
+        let told = within(lease, "the loss of a lock", guard.lost()).await?;
         ensure_eq!((told, guard.loss()), (cause, Some(cause)), "the cause of the loss of {guard:?}");
         let name = guard.name().to_string();
         let Err(error) = guard.release().await else {
-            return Err(Stop::failed(format_args!("released, although lost: {cause}")));
+            return Err(Stop::failed(format_args!(
+                "the lock was lost ({cause}), so `release` must be an error, but was Ok"
+            )));
         };
         let text = error.to_string();
         for part in [&name, &cause.to_string(), one.store()] {
-            ensure!(text.contains(part), "the error does not say {part:?}: {text}");
+            ensure!(text.contains(part), "the error of a lost lock must name {part:?}: {text}");
         }
     }
     Ok(successor.release().await?)
 }
 
+/// The release of a lost lock is `Err(Lost)`, also if only the store knows of the loss.
 async fn release_after_loss_is_err(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -234,17 +264,18 @@ async fn release_after_loss_is_err(stage: &Stage) -> Check {
     Ok(successor.release().await?)
 }
 
-/// Stops the case unless the successor is untouched, both by its guard and by the store.
+/// Stops the case unless the successor still holds the lock, by its guard and by the store.
 async fn untouched(successor: &Guard, holder: &Client, outsider: &Client) -> Check {
     let name = successor.name();
     still_held(successor)?;
     kept_out(&outsider.lock(&**name)).await?;
     let grant = grant_of(holder, name)?;
     let answers = holder.probe.backend().renew(&[grant]).await?;
-    ensure_eq!(answers, [Renewal::Renewed]);
+    ensure_eq!(answers, [Renewal::Renewed], "the answer to a renewal of the successor");
     Ok(())
 }
 
+/// A former holder releases and withdraws its expired claim. Its successor still holds the lock.
 async fn stale_release_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -253,9 +284,9 @@ async fn stale_release_harmless(stage: &Stage) -> Check {
     let successor = take(&other, &name).await?;
     lost_with(guard.release().await)?;
     untouched(&successor, &other, &one).await?;
-    // Ask the store directly: it has to compare the claim.
+    // Asks the store directly: it has to compare the claim.
     let answer = one.probe.backend().release(&old).await?;
-    ensure_matches!(answer, Release::Lost(_));
+    ensure_matches!(answer, Release::Lost(_), "the store's answer to a release whose claim has a successor");
     untouched(&successor, &other, &one).await?;
     one.probe.backend().withdraw(&claim_of(&old)).await?;
     untouched(&successor, &other, &one).await?;
@@ -268,6 +299,7 @@ fn claim_of(grant: &Grant) -> Claim {
     Claim { id, name, mode, lease, waits: true, reserve: 0, holder: Arc::default() }
 }
 
+/// A former holder renews its expired claim. The answer is that it is lost, and its successor still holds the lock.
 async fn stale_extend_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -275,30 +307,39 @@ async fn stale_extend_harmless(stage: &Stage) -> Check {
     // A store gives up a request for a short lease sooner.
     let (mut old, lease) = (grant_of(&one, &name)?, millis(20_000));
     old.lease = lease;
-    // Nobody has acquired it yet, but by then it has expired in the store too.
+    // By then the lease has expired in the store too.
     pause::outlast(rest + millis(2)).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
-    ensure_matches!(answers[..], [Renewal::Lost(_)]);
+    ensure_matches!(answers[..], [Renewal::Lost(_)], "the answer to a renewal of an expired grant");
     let successor = take(&other, &name).await?;
     lost_with(guard.extend(lease).await)?;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
-    ensure_eq!(answers, [Renewal::Lost(LossCause::TakenOver)]);
+    ensure_eq!(
+        answers,
+        [Renewal::Lost(LossCause::TakenOver)],
+        "the answer to a renewal of a grant that has a successor"
+    );
     untouched(&successor, &other, &one).await?;
     successor.release().await?;
-    // Nor did the stale renewals leave a lease behind.
+    // The stale renewals left no lease behind.
     let probing = Claim { id: ClaimId::new(), ..claim_of(&old) };
     let answer = other.probe.backend().try_acquire(&probing).await?;
-    ensure_matches!(answer, Attempt::Granted(_));
+    ensure_matches!(
+        answer,
+        Attempt::Granted(_),
+        "an attempt at a free name, after renewals of an expired grant"
+    );
     Ok(other.probe.backend().withdraw(&probing).await?)
 }
 
+/// A former holder drops its guard. Its successor still holds the lock.
 async fn drop_after_loss_silent(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, two, other, outsider], name) = (stage.clients().await?, stage.name("a"));
     let guard = expired(&one, &name).await?;
     let successor = take(&other, &name).await?;
     drop(guard);
-    // By the end of closing, all that dropping the guard may have sent is done.
+    // After closing, all requests of the dropped guard are done.
     one.close().await;
     untouched(&successor, &other, &outsider).await?;
     successor.release().await?;

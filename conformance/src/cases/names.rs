@@ -1,4 +1,4 @@
-//! Names: each stands for itself, on every store (clause B1).
+//! Names: each is a lock of its own, on every store (clause B1).
 
 use crate::{
     Check, Stage,
@@ -13,23 +13,26 @@ cases!("names":
     bad_names_refused.policy(),
 );
 
-/// What a free lock may take, also where that takes a new connection of a busy server. Less than the lease of 30 s, after
-/// which a lock that was not released is free.
+/// How long the grant of a free lock may take, even with a new connection to a busy server. Less than the lease of
+/// 30 s, after which an unreleased lock is free.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Proves that each name locks, and that none meets another: one client holds them all at once, and each keeps another
-/// client out until that one is released.
+/// Proves that each name is a lock of its own: one client holds all at once, and each excludes another client until
+/// it is released.
 async fn none_meets_another(stage: &Stage, names: &[String]) -> Check {
     let [one, other] = stage.clients().await?;
     let mut guards = Vec::new();
     for name in names {
         // A name that contains the case's prefix is free; one without it may be another run's for a moment.
         let taken = one.lock(name).wait(SOON).acquire().await;
-        guards
-            .push(taken.map_err(|error| Stop::failed(format_args!("{name:?} could not be taken: {error}")))?);
+        guards.push(taken.map_err(|error| {
+            Stop::failed(format_args!(
+                "{name:?} must be a lock of its own, but was not granted while other names are held: {error}"
+            ))
+        })?);
     }
     for (name, guard) in names.iter().zip(&guards) {
-        ensure_eq!(guard.name().as_str(), name);
+        ensure_eq!(guard.name().as_str(), name, "the name of a guard");
         kept_out(&other.lock(name)).await?;
     }
     let mut rest = guards.into_iter();
@@ -37,25 +40,28 @@ async fn none_meets_another(stage: &Stage, names: &[String]) -> Check {
         let name = guard.name().clone();
         guard.release().await?;
         let taken = other.lock(&*name).wait(SOON).acquire().await;
-        let taken =
-            taken.map_err(|error| Stop::failed(format_args!("{name:?} is not free again: {error}")))?;
+        let taken = taken.map_err(|error| {
+            Stop::failed(format_args!("{name:?} was released, but not granted again: {error}"))
+        })?;
         for held in rest.as_slice() {
-            ensure!(held.is_held(), "releasing {name:?} cost {held:?} its lock");
+            ensure!(held.is_held(), "the release of {name:?} ended the lock of another name: {held:?}");
         }
         if let Some(next) = rest.as_slice().first() {
             let freed = other.lock(&**next.name()).try_acquire().await?;
-            ensure!(freed.is_none(), "releasing {name:?} freed {:?}", next.name());
+            ensure!(freed.is_none(), "the release of {name:?} freed another name, {:?}", next.name());
         }
         taken.release().await?;
     }
     Ok(())
 }
 
+/// Names that differ in upper and lower case are different locks.
 async fn case_matters(stage: &Stage) -> Check {
     let names = ["a", "A", "straße", "STRASSE", "Straße", "istanbul", "ISTANBUL", "ıstanbul", "İstanbul"];
     none_meets_another(stage, &names.map(|last| stage.name(last))).await
 }
 
+/// Names with special characters of databases, paths, URLs and patterns are different locks.
 async fn hostile_names(stage: &Stage) -> Check {
     let hostile = [
         "/",
@@ -115,7 +121,7 @@ async fn hostile_names(stage: &Stage) -> Check {
         "00",
     ];
     let mut names: Vec<String> = hostile.iter().map(|last| stage.name(last)).collect();
-    // At the end of a name, in its middle, and as all of it.
+    // So far at the end of a name. Now in its middle, and as the whole name.
     names.extend(["/", ".", "..", "*", "{}", "%00"].map(|last| format!("{}{last}end", stage.prefix())));
     names.extend([".", "..", "/", "*", "%", "'", " ", "{}"].map(str::to_owned));
     let padding = (Name::MAX_BYTES - stage.prefix().len()) / "🔒".len();
@@ -123,11 +129,13 @@ async fn hostile_names(stage: &Stage) -> Check {
     none_meets_another(stage, &names).await
 }
 
+/// Names that begin with each other are different locks.
 async fn prefix_names_differ(stage: &Stage) -> Check {
     let names = ["foo", "foo/bar", "foo/bar/baz", "foo/", "fo", "foo.", "foobar"];
     none_meets_another(stage, &names.map(|last| stage.name(last))).await
 }
 
+/// Names of the greatest length that differ in the last bytes are different locks.
 async fn long_names_no_collision(stage: &Stage) -> Check {
     let long = |last: &str| {
         let padding = Name::MAX_BYTES - stage.prefix().len() - last.len();
@@ -135,17 +143,19 @@ async fn long_names_no_collision(stage: &Stage) -> Check {
     };
     let names = ["a", "b", "aa", "A", "é", "è", " ", "/"].map(long);
     for name in &names {
-        ensure_eq!(name.len(), Name::MAX_BYTES);
+        ensure_eq!(name.len(), Name::MAX_BYTES, "bytes of a longest name");
     }
     let shorter = long("")[..Name::MAX_BYTES - 1].to_owned();
     none_meets_another(stage, &[names.as_slice(), &[shorter]].concat()).await
 }
 
+/// Names that differ in spaces at either end are different locks.
 async fn trailing_space_matters(stage: &Stage) -> Check {
     let names = ["job", "job ", "job  ", " job", "job\u{a0}"];
     none_meets_another(stage, &names.map(|last| stage.name(last))).await
 }
 
+/// Invalid names are errors that state the rule. None reaches the store.
 async fn bad_names_refused(stage: &Stage) -> Check {
     let client = stage.client().await?;
     let long = "x".repeat(201);
@@ -162,15 +172,21 @@ async fn bad_names_refused(stage: &Stage) -> Check {
         for outcome in outcomes {
             let Some(Error::InvalidName(error)) = outcome else {
                 return Err(Stop::failed(format_args!(
-                    "{name:?} is not a valid name, and was not refused as such: {outcome:?}"
+                    "{name:?} is not a valid name, so the answer must be Err(InvalidName): got {outcome:?}"
                 )));
             };
             let text = error.to_string();
-            ensure!(text.contains("1 to 200 bytes"), "the refusal of {name:?} does not say the rule: {text}");
-            ensure!(!text.contains(char::is_control), "the refusal of {name:?} repeats a control character");
+            ensure!(
+                text.contains("1 to 200 bytes"),
+                "the error about the name {name:?} must say \"1 to 200 bytes\": {text}"
+            );
+            ensure!(
+                !text.contains(char::is_control),
+                "the error about the name {name:?} must not contain control characters"
+            );
         }
     }
     let asked = client.probe.calls().all();
-    ensure!(asked.is_empty(), "the store was asked about bad names: {asked:?}");
+    ensure!(asked.is_empty(), "invalid names must not reach the store: {asked:?}");
     Ok(())
 }

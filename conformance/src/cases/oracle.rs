@@ -6,15 +6,18 @@ use tenure_core::Mode;
 
 cases!("oracle": exclusive_claims_agree_with_record, readers_agree_with_record, permits_agree_with_record);
 
+/// Two clients send random requests with exclusive claims. The answers are possible ones of `Record`.
 async fn exclusive_claims_agree_with_record(stage: &Stage) -> Check {
     play(stage, &[Mode::Exclusive]).await
 }
 
+/// Two clients send random requests with readers and writers. The answers are possible ones of `Record`.
 async fn readers_agree_with_record(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     play(stage, &[Mode::Exclusive, Mode::Shared, Mode::Shared]).await
 }
 
+/// Two clients send random requests with permits. The answers are possible ones of `Record`.
 async fn permits_agree_with_record(stage: &Stage) -> Check {
     const MODES: &[Mode] = &[permits(1, 3), permits(2, 3), permits(1, 3), permits(1, 2), Mode::Exclusive];
     stage.needs(Need::Permits)?;

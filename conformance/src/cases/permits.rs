@@ -18,8 +18,9 @@ use tenure_core::{Error, Guard, Mode};
 use tokio::task::JoinSet;
 
 cases!("permits":
-    permits_reach_and_never_exceed_max, many_permits_all_or_none, dead_permit_recovers, permit_count_mismatch_refused,
-    bad_counts_refused.policy(), waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
+    permits_reach_and_never_exceed_max, many_permits_all_or_none, permit_of_killed_process_is_free_again,
+    permit_count_mismatch_refused, bad_counts_refused.policy(), waiting_permit_is_woken,
+    permits_expire_one_by_one, permits_barging_bounded,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,11 +30,12 @@ async fn permits(client: &Client, name: &str, take: u32, of: u32) -> Check<Optio
 }
 
 async fn had(client: &Client, name: &str, take: u32, of: u32) -> Check<Guard> {
-    permits(client, name, take, of)
-        .await?
-        .ok_or_else(|| Stop::failed(format_args!("{take} of {of} permits are free, and were refused")))
+    permits(client, name, take, of).await?.ok_or_else(|| {
+        Stop::failed(format_args!("{take} of {of} permits were refused although they are free"))
+    })
 }
 
+/// Twelve tasks share three permits. Never more than three are held, and all three can be.
 async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
     const OF: u32 = 3;
     stage.needs(Need::Permits)?;
@@ -58,13 +60,14 @@ async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
         outcome??;
     }
     let most = most.load(Ordering::SeqCst);
-    ensure!(most <= OF as usize, "{most} held one of {OF} permits at once");
+    ensure!(most <= OF as usize, "{most} holders had a permit at once, of {OF} permits");
     // All of them can be acquired at once, by one client or by several.
     let mut guards = Vec::new();
     for client in &clients {
         guards.push(had(client, &name, 1, OF).await?);
     }
-    ensure!(permits(&clients[0], &name, 1, OF).await?.is_none());
+    let extra = permits(&clients[0], &name, 1, OF).await?;
+    ensure!(extra.is_none(), "a permit was granted although all {OF} are held: {extra:?}");
     for guard in guards {
         ensure_eq!(guard.mode().to_string(), "with 1 of 3 permits");
         guard.release().await?;
@@ -72,11 +75,13 @@ async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Several permits are granted together or not at all, and exclude exclusive claims.
 async fn many_permits_all_or_none(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let three = had(&one, &name, 3, 4).await?;
-    ensure!(permits(&other, &name, 2, 4).await?.is_none());
+    let extra = permits(&other, &name, 2, 4).await?;
+    ensure!(extra.is_none(), "two permits were granted although three of four are held: {extra:?}");
     let last = had(&other, &name, 1, 4).await?;
     rises(three.token(), last.token())?;
     kept_out(&other.lock(&name)).await?;
@@ -85,11 +90,13 @@ async fn many_permits_all_or_none(stage: &Stage) -> Check {
     three.release().await?;
     last.release().await?;
     let alone = other.lock(&name).wait(PATIENCE).acquire().await?;
-    ensure!(permits(&one, &name, 1, 4).await?.is_none());
+    let extra = permits(&one, &name, 1, 4).await?;
+    ensure!(extra.is_none(), "a permit was granted while an exclusive lock of the name is held: {extra:?}");
     Ok(alone.release().await?)
 }
 
-async fn dead_permit_recovers(stage: &Stage) -> Check {
+/// A process that holds a permit is killed. The permit is granted again, and the other stays held.
+async fn permit_of_killed_process_is_free_again(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -104,6 +111,7 @@ async fn dead_permit_recovers(stage: &Stage) -> Check {
     Ok(other.release().await?)
 }
 
+/// A semaphore of 4 permits is used as one of 7. Tries and waits are errors that name both numbers.
 async fn permit_count_mismatch_refused(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -111,22 +119,33 @@ async fn permit_count_mismatch_refused(stage: &Stage) -> Check {
     let semaphore = other.semaphore(&name, 7);
     let waits = semaphore.permit().wait(PATIENCE);
     for outcome in [
-        within(PATIENCE, "a refusal", semaphore.permit().try_acquire()).await?,
-        within(PATIENCE, "a refusal of one that waits", waits.acquire()).await?.map(Some),
+        within(
+            PATIENCE,
+            "the refusal of an attempt with another number of permits",
+            semaphore.permit().try_acquire(),
+        )
+        .await?,
+        within(PATIENCE, "the refusal of a wait with another number of permits", waits.acquire())
+            .await?
+            .map(Some),
     ] {
         let Err(error @ Error::Mismatch { .. }) = outcome else {
             return Err(Stop::failed(format_args!(
-                "a semaphore of 4 permits was taken for one of 7: {outcome:?}"
+                "a request for 1 of 7 permits, while the holder uses 4, must be Err(Mismatch): got {outcome:?}"
             )));
         };
         let said = chain(&error);
-        ensure!(said.contains('4') && said.contains('7'), "the refusal does not say both numbers: {said}");
+        ensure!(
+            said.contains('4') && said.contains('7'),
+            "the error must name both numbers of permits: {said}"
+        );
     }
     guard.release().await?;
-    // With nobody inside there is nobody to disagree with.
+    // Without a holder, any number is right.
     Ok(had(&other, &name, 7, 7).await?.release().await?)
 }
 
+/// Counts of permits out of range are errors. None reaches the store.
 async fn bad_counts_refused(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -134,10 +153,11 @@ async fn bad_counts_refused(stage: &Stage) -> Check {
         let outcome = client.semaphore(&name, of).permits(take).try_acquire().await;
         ensure_matches!(outcome, Err(Error::InvalidOption { .. }), "{take} of {of} permits");
     }
-    ensure_eq!(client.probe.calls().about(&name).len(), 0);
+    ensure_eq!(client.probe.calls().about(&name).len(), 0, "requests to the store");
     Ok(())
 }
 
+/// All permits are held, and a client waits. It is granted the next permit that is released.
 async fn waiting_permit_is_woken(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -148,14 +168,15 @@ async fn waiting_permit_is_woken(stage: &Stage) -> Check {
             tokio::spawn(async move { lock.acquire().await })
         };
         pause::linger(Duration::from_millis(50)).await;
-        ensure!(!waiting.is_finished());
+        ensure!(!waiting.is_finished(), "a waiter was granted a permit although both are held");
         theirs.release().await?;
-        theirs = within(PATIENCE, "a permit that came free", waiting).await???;
+        theirs = within(PATIENCE, "a waiter's grant after the release of a permit", waiting).await???;
     }
     theirs.release().await?;
     Ok(mine.release().await?)
 }
 
+/// One of two permits is not renewed. It is granted again, and the other stays held.
 async fn permits_expire_one_by_one(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     stage.needs(Need::Lease)?;
@@ -163,16 +184,17 @@ async fn permits_expire_one_by_one(stage: &Stage) -> Check {
     let semaphore = one.semaphore(&name, 2);
     let renewed = semaphore.permit().lease(lease).acquire().await?;
     let plain = semaphore.permit().lease(lease).renew(false).acquire().await?;
-    within(PATIENCE, "the end of a lease", plain.lost()).await?;
+    within(PATIENCE, "the loss of a permit without renewal", plain.lost()).await?;
     let back = other.semaphore(&name, 2).permit().wait(PATIENCE).acquire().await?;
     still_held(&renewed)?;
     ensure_eq!(back.mode(), renewed.mode());
-    ensure!(back.mode() != Mode::Exclusive);
+    ensure!(back.mode() != Mode::Exclusive, "a permit was granted exclusively: {back:?}");
     drop(plain);
     back.release().await?;
     Ok(renewed.release().await?)
 }
 
+/// Two clients relock all permits in a loop. A third is granted them all the same.
 async fn permits_barging_bounded(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     others_get_in(stage, Form::AllPermits(2), 1).await

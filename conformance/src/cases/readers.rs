@@ -10,10 +10,11 @@ use std::time::Duration;
 use tenure_core::{Error, Guard, Mode, Owner};
 
 cases!("readers":
-    readers_share, writer_excludes, waiting_writer_blocks_new_readers, downgrade_keeps_place, lost_downgrade_is_settled,
-    late_downgrade_changes_nothing,
-    upgrade_of_sole_reader, failed_upgrade_keeps_read, dead_reader_recovers, tokens_rise_with_readers,
-    renewed_readers_stay, readers_in_one_process, owner_reads_what_it_writes.policy(), forced_release_ends_all_readers,
+    readers_share, writer_excludes, waiting_writer_blocks_new_readers, downgrade_keeps_lock,
+    downgrade_with_lost_reply_is_repeated, late_downgrade_changes_nothing, upgrade_of_sole_reader,
+    failed_upgrade_keeps_read, writer_follows_killed_reader, tokens_rise_with_readers,
+    reader_renews_its_own_grant_only, readers_in_one_process, owner_reads_what_it_writes.policy(),
+    forced_release_ends_all_readers,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +37,7 @@ async fn can_write(client: &Client, name: &str) -> Check<bool> {
     free(client.rw(name).write().try_acquire().await?).await
 }
 
-/// Whether there is a guard, which is released.
+/// Whether there is a guard. Releases it.
 async fn free(guard: Option<Guard>) -> Check<bool> {
     match guard {
         Some(guard) => Ok(guard.release().await.map(|()| true)?),
@@ -48,20 +49,24 @@ async fn free(guard: Option<Guard>) -> Check<bool> {
 #[track_caller]
 fn is_in(guard: &Guard, mode: Mode) -> Check {
     still_held(guard)?;
-    ensure_eq!(guard.mode(), mode);
+    ensure_eq!(guard.mode(), mode, "the guard's mode");
     Ok(())
 }
 
+/// Two clients hold four readers at once, and `holders` lists all.
 async fn readers_share(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let mut readers = Vec::new();
     for client in [&one, &other, &one, &other] {
-        let asked = within(PATIENCE, "reading beside readers", read(client, &name)).await??;
+        let asked = within(PATIENCE, "a reader's grant beside readers", read(client, &name)).await??;
         is_in(&asked, Mode::Shared)?;
         readers.push(asked);
     }
-    ensure!(readers.iter().all(|reader| reader.is_held()));
+    ensure!(
+        readers.iter().all(|reader| reader.is_held()),
+        "four readers must hold the name at once: {readers:?}"
+    );
     if stage.needs(Need::Listing).is_ok() {
         let mut told: Vec<_> =
             one.holders(&name).await?.into_iter().map(|h| (h.claim, h.token, h.mode)).collect();
@@ -69,39 +74,42 @@ async fn readers_share(stage: &Stage) -> Check {
             readers.iter().map(|r| (Some(r.claim()), Some(r.token()), Mode::Shared)).collect();
         told.sort_by_key(|(claim, ..)| *claim);
         held.sort_by_key(|(claim, ..)| *claim);
-        ensure_eq!(told, held);
+        ensure_eq!(told, held, "claim, token and mode of each holder, in `holders`");
     }
     for reader in readers {
         reader.release().await?;
     }
-    ensure!(can_write(&other, &name).await?);
+    ensure!(can_write(&other, &name).await?, "a writer was refused after all readers had released");
     Ok(())
 }
 
+/// A writer excludes readers, writers and exclusive locks. A reader excludes all but readers.
 async fn writer_excludes(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let writer = write(&one, &name).await?;
     for client in [&one, &other] {
-        ensure!(!can_read(client, &name).await?);
-        ensure!(!can_write(client, &name).await?);
+        ensure!(!can_read(client, &name).await?, "a reader was granted the name while a writer holds it");
+        ensure!(
+            !can_write(client, &name).await?,
+            "a writer was granted the name while another writer holds it"
+        );
         kept_out(&client.lock(&name)).await?;
     }
     writer.release().await?;
     let reader = read(&one, &name).await?;
     for client in [&one, &other] {
-        ensure!(!can_write(client, &name).await?);
+        ensure!(!can_write(client, &name).await?, "a writer was granted the name while a reader holds it");
         kept_out(&client.lock(&name)).await?;
-        ensure!(can_read(client, &name).await?);
+        ensure!(can_read(client, &name).await?, "a reader was refused while only a reader holds the name");
     }
     still_held(&reader)?;
     reader.release().await?;
-    ensure!(can_write(&other, &name).await?);
+    ensure!(can_write(&other, &name).await?, "a writer was refused after the reader had released");
     Ok(())
 }
 
-/// Readers that come and go, always at least one, do not keep a writer out for ever; nor does a writer that gave up
-/// keep readers out.
+/// A writer waits behind a reader. New readers are refused until it had its turn, or has given up.
 async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
@@ -110,22 +118,31 @@ async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
         let lock = other.rw(&name).write().wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     };
-    // From now on it waits; how soon the store knows is up to the store.
+    // The writer's request may reach the store a moment later.
     for client in [&one, &third] {
-        eventually!(PATIENCE, !can_read(client, &name).await?);
+        eventually!(
+            PATIENCE,
+            !can_read(client, &name).await?,
+            "a new reader is refused while a writer waits"
+        );
     }
-    ensure!(!waiting.is_finished());
+    ensure!(!waiting.is_finished(), "a waiting writer was granted the name while a reader holds it");
     reader.release().await?;
-    let writer = within(PATIENCE, "the writer that waited", waiting).await???;
+    let writer = within(PATIENCE, "the waiting writer's grant after the release", waiting).await???;
     writer.release().await?;
     let reader = read(&one, &name).await?;
     let gives_up = other.rw(&name).write().wait(MOMENT).acquire().await;
     ensure_matches!(gives_up, Err(Error::Timeout { .. }));
-    eventually!(PATIENCE, can_read(&third, &name).await?);
+    eventually!(
+        PATIENCE,
+        can_read(&third, &name).await?,
+        "a reader is granted the name after the waiting writer gave up"
+    );
     Ok(reader.release().await?)
 }
 
-async fn downgrade_keeps_place(stage: &Stage) -> Check {
+/// A writer downgrades while another writer waits. The name is never free, so the waiter stays out.
+async fn downgrade_keeps_lock(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let mut guard = write(&one, &name).await?;
@@ -137,39 +154,47 @@ async fn downgrade_keeps_place(stage: &Stage) -> Check {
     pause::settle(MOMENT).await;
     guard.downgrade().await?;
     is_in(&guard, Mode::Shared)?;
-    ensure_eq!(guard.token(), token);
+    ensure_eq!(guard.token(), token, "the token after a downgrade");
     pause::linger(MOMENT).await;
-    ensure!(!waiting.is_finished());
+    ensure!(!waiting.is_finished(), "a waiting writer was granted the name while a downgraded writer reads");
     guard.release().await?;
-    let writer = within(PATIENCE, "the writer that waited", waiting).await???;
+    let writer = within(PATIENCE, "the waiting writer's grant after the release", waiting).await???;
     rises(token, writer.token())?;
     writer.release().await?;
-    // With nobody waiting, readers get in beside it.
+    // Without a waiting writer, readers are granted the name beside it.
     let mut guard = write(&one, &name).await?;
     guard.downgrade().await?;
-    let reader = within(PATIENCE, "reading beside what was a writer", read(&other, &name)).await??;
-    ensure!(!can_write(&other, &name).await?);
+    let reader =
+        within(PATIENCE, "a reader's grant beside a downgraded writer", read(&other, &name)).await??;
+    ensure!(!can_write(&other, &name).await?, "a writer was granted the name while readers hold it");
     reader.release().await?;
     Ok(guard.release().await?)
 }
 
-/// The store's answer to a downgrade is lost: it is asked again, and the holder never counts on more than it has.
-async fn lost_downgrade_is_settled(stage: &Stage) -> Check {
+/// The first request of a downgrade, or its answer, is lost. The client asks again, and then reads beside other
+/// readers.
+async fn downgrade_with_lost_reply_is_repeated(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     for fault in [Fault::LoseReply, Fault::Refuse] {
         let mut guard = write(&one, &name).await?;
         one.probe.next(Method::Convert, fault);
         guard.downgrade().await?;
-        ensure_eq!(guard.mode(), Mode::Shared, "the mode after {fault:?}");
-        let reader = within(PATIENCE, "reading beside what was a writer", read(&other, &name)).await??;
+        ensure_eq!(
+            guard.mode(),
+            Mode::Shared,
+            "the mode after a downgrade whose first request had the fault {fault:?}"
+        );
+        let reader =
+            within(PATIENCE, "a reader's grant beside a downgraded writer", read(&other, &name)).await??;
         reader.release().await?;
         guard.release().await?;
     }
     Ok(())
 }
 
-/// An unanswered downgrade is sent again, and the first request arrives after everything that was decided since.
+/// A downgrade without an answer is sent again, and its first request arrives last. It changes neither the mode nor,
+/// after an upgrade, the exclusion.
 async fn late_downgrade_changes_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -177,53 +202,62 @@ async fn late_downgrade_changes_nothing(stage: &Stage) -> Check {
     let mut guard = one.rw(&name).write().lease(Duration::from_secs(18)).acquire().await?;
     one.probe.next(Method::Convert, Fault::HoldBack);
     guard.downgrade().await?;
-    ensure!(one.probe.count(Method::Convert, &name) >= 2);
-    // It may be refused because of the request that is still on its way, but if granted it stays granted.
+    ensure!(one.probe.count(Method::Convert, &name) >= 2, "a downgrade without an answer was not sent again");
+    // The upgrade may be refused while a downgrade may still arrive. Once granted, it stays granted.
     let upgraded = guard.try_upgrade().await?;
     let mode = if upgraded { Mode::Exclusive } else { Mode::Shared };
-    ensure_eq!(guard.mode(), mode);
+    ensure_eq!(guard.mode(), mode, "the mode after an upgrade that answered {upgraded}");
     one.probe.carry_out().await;
     is_in(&guard, mode)?;
-    ensure_eq!(can_read(&other, &name).await?, !upgraded);
+    let reads = can_read(&other, &name).await?;
+    ensure_eq!(
+        reads,
+        !upgraded,
+        "whether another reader is granted the name, after an upgrade that answered {upgraded}"
+    );
     guard.release().await?;
-    ensure!(can_write(&other, &name).await?);
+    ensure!(can_write(&other, &name).await?, "a writer was refused after the only holder had released");
     Ok(())
 }
 
+/// The only reader upgrades. It then excludes readers, until it downgrades.
 async fn upgrade_of_sole_reader(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let mut guard = read(&one, &name).await?;
-    ensure!(guard.try_upgrade().await?);
+    ensure!(guard.try_upgrade().await?, "the upgrade of the only reader was refused");
     is_in(&guard, Mode::Exclusive)?;
-    ensure!(!can_read(&other, &name).await?);
+    ensure!(!can_read(&other, &name).await?, "a reader was granted the name beside an upgraded reader");
     guard.downgrade().await?;
-    eventually!(PATIENCE, can_read(&other, &name).await?);
+    eventually!(PATIENCE, can_read(&other, &name).await?, "a reader is granted the name after the downgrade");
     guard.release().await?;
-    ensure!(can_write(&other, &name).await?);
+    ensure!(can_write(&other, &name).await?, "a writer was refused after the only holder had released");
     Ok(())
 }
 
+/// Two readers try to upgrade. Both are refused and still read, and the last one is then upgraded.
 async fn failed_upgrade_keeps_read(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (mut mine, mut theirs) = (read(&one, &name).await?, read(&other, &name).await?);
     for guard in [&mut mine, &mut theirs] {
-        ensure!(!guard.try_upgrade().await?);
+        ensure!(!guard.try_upgrade().await?, "an upgrade was granted while another reader holds the name");
         is_in(guard, Mode::Shared)?;
     }
     theirs.release().await?;
-    ensure!(mine.try_upgrade().await?);
+    ensure!(mine.try_upgrade().await?, "the upgrade of the last reader was refused");
     Ok(mine.release().await?)
 }
 
-async fn dead_reader_recovers(stage: &Stage) -> Check {
+/// A process that reads is killed. A waiting writer is granted the name.
+async fn writer_follows_killed_reader(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let mut victim = stage.victim_with(Form::Reader).await?;
     let token = victim.hold(&name, Duration::from_secs(3)).await?;
-    let reader = within(PATIENCE, "reading beside another process", read(&client, &name)).await??;
+    let reader = within(PATIENCE, "a reader's grant beside another process that reads", read(&client, &name))
+        .await??;
     rises(token, reader.token())?;
     victim.kill().await?;
     let waiting = {
@@ -232,11 +266,12 @@ async fn dead_reader_recovers(stage: &Stage) -> Check {
     };
     pause::settle(MOMENT).await;
     reader.release().await?;
-    let writer = within(PATIENCE, "writing after a reader died", waiting).await???;
+    let writer = within(PATIENCE, "a writer's grant after a reader was killed", waiting).await???;
     rises(token, writer.token())?;
     Ok(writer.release().await?)
 }
 
+/// Readers and writers take turns. Each grant has a greater token than the one before.
 async fn tokens_rise_with_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -259,8 +294,8 @@ async fn tokens_rise_with_readers(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Each reader renews its own grant, and nobody else's.
-async fn renewed_readers_stay(stage: &Stage) -> Check {
+/// One reader is renewed, another is not. Only the other's grant ends.
+async fn reader_renews_its_own_grant_only(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Lease)?;
     let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(6));
@@ -268,16 +303,19 @@ async fn renewed_readers_stay(stage: &Stage) -> Check {
     let plain = other.rw(&name).read().lease(lease).renew(false).acquire().await?;
     pause::keep(lease * 3 / 2).await;
     still_held(&renewed)?;
-    ensure!(!plain.is_held());
-    ensure!(!can_write(&other, &name).await?);
+    ensure!(!plain.is_held(), "a reader without renewal is still held after its lease: {plain:?}");
+    ensure!(
+        !can_write(&other, &name).await?,
+        "a writer was granted the name while a renewed reader holds it"
+    );
     lost_with(plain.release().await)?;
     still_held(&renewed)?;
     renewed.release().await?;
-    ensure!(can_write(&other, &name).await?);
+    ensure!(can_write(&other, &name).await?, "a writer was refused after the last reader had released");
     Ok(())
 }
 
-/// Tasks of one client share the lock too, and its writers wait for its readers.
+/// Twenty tasks of one client read at once. Its writer waits for all of them.
 async fn readers_in_one_process(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -288,43 +326,51 @@ async fn readers_in_one_process(stage: &Stage) -> Check {
     }
     let mut guards = Vec::new();
     for reader in readers {
-        guards.push(within(PATIENCE, "one of twenty readers", reader).await???);
+        guards.push(within(PATIENCE, "the grant of one of twenty readers of a client", reader).await???);
     }
     let waiting = {
         let lock = client.rw(&name).write().wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     };
     for guard in guards {
-        ensure!(!waiting.is_finished());
+        ensure!(!waiting.is_finished(), "a writer was granted the name while readers of its client hold it");
         guard.release().await?;
     }
-    Ok(within(PATIENCE, "the writer", waiting).await???.release().await?)
+    Ok(within(PATIENCE, "the writer's grant after the last reader's release", waiting)
+        .await???
+        .release()
+        .await?)
 }
 
+/// A writer's owner may read with its grant. A reader's owner that wants to write gets `Err(WouldDeadlock)`.
 async fn owner_reads_what_it_writes(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let (reading, writing) = (one.rw(&name).read().owner(&me), one.rw(&name).write().owner(&me));
     let writer = writing.acquire().await?;
-    let reader = within(PATIENCE, "reading what one writes", reading.acquire()).await??;
-    ensure_eq!(reader.token(), writer.token());
+    let reader = within(PATIENCE, "a read by the writer's owner", reading.acquire()).await??;
+    ensure_eq!(reader.token(), writer.token(), "the token of a read by the writer's owner");
     writer.release().await?;
-    // The grant excludes others until its last guard has gone.
-    ensure!(!can_read(&other, &name).await?);
+    // The grant excludes other clients until its last guard is released.
+    ensure!(
+        !can_read(&other, &name).await?,
+        "a reader was granted the name before the owner's last guard was released"
+    );
     reader.release().await?;
     let reader = reading.acquire().await?;
-    let again = within(PATIENCE, "reading what one reads", reading.acquire()).await??;
+    let again = within(PATIENCE, "a second read by the reader's owner", reading.acquire()).await??;
     for outcome in [
-        within(PATIENCE, "writing what one reads", writing.acquire()).await?.map(Some),
-        within(PATIENCE, "trying to write what one reads", writing.try_acquire()).await?,
+        within(PATIENCE, "a write by the reader's owner", writing.acquire()).await?.map(Some),
+        within(PATIENCE, "an attempt to write by the reader's owner", writing.try_acquire()).await?,
     ] {
         ensure_matches!(outcome, Err(Error::WouldDeadlock { .. }));
     }
-    ensure!(reader.is_held() && again.is_held());
+    ensure!(reader.is_held() && again.is_held(), "both holds must still be held: {reader:?}, {again:?}");
     again.release().await?;
     Ok(reader.release().await?)
 }
 
+/// Two readers are released by force. Both report the loss, and a writer is granted the name.
 async fn forced_release_ends_all_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Listing)?;
@@ -333,11 +379,11 @@ async fn forced_release_ends_all_readers(stage: &Stage) -> Check {
     let mine = one.rw(&name).read().lease(lease).acquire().await?;
     let theirs = other.rw(&name).read().lease(lease).acquire().await?;
     let put_out = one.force_release(&name).await?;
-    ensure_eq!(put_out.len(), 2, "holders put out: {put_out:?}");
+    ensure_eq!(put_out.len(), 2, "grants that a forced release ended ({put_out:?})");
     for guard in [mine, theirs] {
-        within(PATIENCE, "a reader that was put out", guard.lost()).await?;
+        within(PATIENCE, "a reader's loss after a forced release", guard.lost()).await?;
         lost_with(guard.release().await)?;
     }
-    ensure!(can_write(&other, &name).await?);
+    ensure!(can_write(&other, &name).await?, "a writer was refused after a forced release");
     Ok(())
 }

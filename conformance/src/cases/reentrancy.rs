@@ -13,9 +13,9 @@ use std::time::Duration;
 use tenure_core::{Error, Guard, Lock, LossCause, Owner};
 
 cases!("reentrancy":
-    same_owner_reenters.policy(), hold_count_balanced.policy(), released_with_last_hold_only.policy(), holds_released_in_any_order.policy(),
-    from_another_task.policy(), nested_needs_same_owner.policy(), reentry_after_loss_is_err.policy(), waiters_wait_for_last_hold.policy(),
-    owner_in_two_clients_excludes,
+    same_owner_reenters.policy(), hold_count_balanced.policy(), released_with_last_hold_only.policy(),
+    holds_released_in_any_order.policy(), from_another_task.policy(), nested_needs_same_owner.policy(),
+    reentry_after_loss_is_err.policy(), waiters_wait_for_last_hold.policy(), owner_in_two_clients_excludes,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,24 +24,26 @@ async fn entered(lock: &Lock) -> Check<Guard> {
     free_at_once(lock).await
 }
 
+/// The owner of a lock acquires it again at once, without a request to the store.
 async fn same_owner_reenters(stage: &Stage) -> Check {
     let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
     let lock = client.lock(&name).owner(&me);
     let outer = lock.acquire().await?;
     let asked = client.probe.calls().all().len();
-    // A store that does not answer proves it too: there is no round trip.
+    // A store that does not answer proves that there is no round trip.
     client.probe.freeze();
-    let inner = within(PATIENCE, "entering again", lock.acquire()).await??;
-    let innermost = within(PATIENCE, "entering again with a try", entered(&lock)).await??;
-    within(PATIENCE, "leaving an inner hold", innermost.release()).await??;
+    let inner = within(PATIENCE, "a second acquire by the same owner", lock.acquire()).await??;
+    let innermost = within(PATIENCE, "a try by the same owner", entered(&lock)).await??;
+    within(PATIENCE, "the release of an inner hold", innermost.release()).await??;
     client.probe.thaw();
     let after = client.probe.calls().all();
-    ensure_eq!(after.len(), asked, "requests, the last of which is {:?}", after.last());
-    ensure!(outer.is_held() && inner.is_held());
+    ensure_eq!(after.len(), asked, "requests, for holds that need none (the last is {:?})", after.last());
+    ensure!(outer.is_held() && inner.is_held(), "both holds must be held: {outer:?}, {inner:?}");
     inner.release().await?;
     Ok(outer.release().await?)
 }
 
+/// An owner enters many times. The lock is released with the last hold, in one request.
 async fn hold_count_balanced(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let lock = one.lock(&name).owner(&me);
@@ -53,18 +55,27 @@ async fn hold_count_balanced(stage: &Stage) -> Check {
     }
     while holds.len() > 1 {
         holds.swap_remove(0).release().await?;
-        ensure!(holds.iter().all(|hold| hold.is_held()));
+        ensure!(holds.iter().all(|hold| hold.is_held()), "all holds that are left must be held: {holds:?}");
         kept_out(&other.lock(&name)).await?;
     }
-    ensure_eq!(one.probe.count(Method::Release, &name), 0);
+    ensure_eq!(
+        one.probe.count(Method::Release, &name),
+        0,
+        "release requests before the last hold is released"
+    );
     if let Some(last) = holds.pop() {
         last.release().await?;
     }
-    ensure_eq!(one.probe.count(Method::Release, &name), 1);
+    ensure_eq!(
+        one.probe.count(Method::Release, &name),
+        1,
+        "release requests after the last hold is released"
+    );
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
 
+/// The outer of two holds is released first. The lock stays held until the inner one is released.
 async fn released_with_last_hold_only(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let lock = one.lock(&name).owner(&me);
@@ -72,12 +83,17 @@ async fn released_with_last_hold_only(stage: &Stage) -> Check {
     outer.release().await?;
     still_held(&inner)?;
     kept_out(&other.lock(&name)).await?;
-    ensure_eq!(one.probe.count(Method::Release, &name), 0);
+    ensure_eq!(
+        one.probe.count(Method::Release, &name),
+        0,
+        "release requests before the last hold is released"
+    );
     inner.release().await?;
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
 
+/// Three holds are released in each order. The lock stays held until the last one is released.
 async fn holds_released_in_any_order(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let lock = one.lock(&name).owner(&me);
@@ -86,12 +102,15 @@ async fn holds_released_in_any_order(stage: &Stage) -> Check {
         let mut holds = holds.map(Some);
         for (nth, index) in order.into_iter().enumerate() {
             let free = other.lock(&name).try_acquire().await?;
-            ensure!(free.is_none(), "released in the order {order:?}, it was free before release {nth}");
+            ensure!(
+                free.is_none(),
+                "three holds released in the order {order:?}: another client was granted the lock before release {nth}"
+            );
             // One of them is dropped.
             match (holds[index].take(), nth) {
                 (Some(guard), 1) => drop(guard),
                 (Some(guard), _) => guard.release().await?,
-                (None, _) => return Err(Stop::failed("an order with a repetition")),
+                (None, _) => return Err(Stop::failed("the suite's own error: an order names a hold twice")),
             }
         }
         let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
@@ -100,14 +119,18 @@ async fn holds_released_in_any_order(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// An owner enters and releases its lock in other tasks and threads.
 async fn from_another_task(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let outer = one.lock(&name).owner(&me).acquire().await?;
     let lock = one.lock(&name).owner(&me.clone());
-    let inner =
-        within(PATIENCE, "entering from another task", tokio::spawn(async move { lock.acquire().await }));
+    let inner = within(
+        PATIENCE,
+        "an acquire by the same owner in another task",
+        tokio::spawn(async move { lock.acquire().await }),
+    );
     let inner = inner.await???;
-    ensure_eq!(inner.claim(), outer.claim());
+    ensure_eq!(inner.claim(), outer.claim(), "the claim of a second hold");
     // Also from a thread without a runtime.
     let left = tokio::task::spawn_blocking(move || drop(std::thread::spawn(move || drop(outer)).join()));
     left.await?;
@@ -118,25 +141,27 @@ async fn from_another_task(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// Without one owner for both, a second acquire in the same client is refused.
 async fn nested_needs_same_owner(stage: &Stage) -> Check {
     let (client, name, moment) = (stage.client().await?, stage.name("a"), Duration::from_millis(200));
     let (me, you) = (Owner::new(), Owner::new());
-    let nobody = client.lock(&name);
+    let anonymous = client.lock(&name);
     for (outer, inner) in [
-        (nobody.clone(), nobody.clone()),
-        (nobody.clone(), nobody.clone().owner(&me)),
-        (nobody.clone().owner(&me), nobody.clone()),
-        (nobody.clone().owner(&me), nobody.clone().owner(&you)),
+        (anonymous.clone(), anonymous.clone()),
+        (anonymous.clone(), anonymous.clone().owner(&me)),
+        (anonymous.clone().owner(&me), anonymous.clone()),
+        (anonymous.clone().owner(&me), anonymous.clone().owner(&you)),
     ] {
         let guard = outer.acquire().await?;
-        ensure!(inner.try_acquire().await?.is_none(), "{inner:?} entered what {outer:?} holds");
+        ensure!(inner.try_acquire().await?.is_none(), "{inner:?} was granted while {outer:?} is held");
         let waited = inner.clone().wait(moment).acquire().await;
-        ensure!(waited.is_err(), "{inner:?} waited, and entered what {outer:?} holds");
+        ensure!(waited.is_err(), "{inner:?} was granted after a wait while {outer:?} is held");
         guard.release().await?;
     }
     Ok(())
 }
 
+/// A lost lock is acquired again by its owner. That is `Err(Lost)` until its last guard is dropped.
 async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
@@ -154,38 +179,45 @@ async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
     lost_with(outer.release().await)?;
     lost_with(lock.acquire().await)?;
     drop(inner);
-    // No guard of the lost grant is left that re-entry could return. Its lease plays no part in this.
+    // Without a guard of the lost grant, the owner acquires the lock anew.
     let fresh = client.lock(&name).owner(&me).wait(PATIENCE).acquire().await?;
     still_held(&fresh)?;
     Ok(fresh.release().await?)
 }
 
+/// Two clients wait for a lock with several holds. They are granted it after the last release, and do not delay
+/// re-entry.
 async fn waiters_wait_for_last_hold(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let lock = one.lock(&name).owner(&me);
     let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
     let wait = |lock: Lock| tokio::spawn(async move { lock.wait(PATIENCE).acquire().await?.release().await });
     let (here, there) = (wait(one.lock(&name)), wait(other.lock(&name)));
-    eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
+    eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
     // The owner does not queue behind the waiters.
-    let innermost = within(PATIENCE, "entering past the waiters", lock.acquire()).await??;
+    let innermost =
+        within(PATIENCE, "an acquire by the holder's owner, beside waiters,", lock.acquire()).await??;
     for hold in [outer, innermost] {
         hold.release().await?;
         pause::linger(Duration::from_millis(200)).await;
-        ensure!(!here.is_finished() && !there.is_finished());
+        ensure!(
+            !here.is_finished() && !there.is_finished(),
+            "a waiter was granted the lock before its last hold was released"
+        );
     }
     inner.release().await?;
     here.await??;
     Ok(there.await??)
 }
 
+/// One owner in two clients excludes itself: re-entry is for one client.
 async fn owner_in_two_clients_excludes(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let guard = one.lock(&name).owner(&me).acquire().await?;
     let lock = other.lock(&name).owner(&me);
     kept_out(&lock).await?;
     let waited = lock.clone().wait(Duration::from_millis(200)).acquire().await;
-    ensure!(waited.is_err(), "granted beside a holder: {waited:?}");
+    ensure!(waited.is_err(), "granted while another client holds it, by the same owner: {waited:?}");
     guard.release().await?;
     let guard = lock.wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)

@@ -15,8 +15,8 @@ use tenure_core::{ClaimId, Error, Locks, LossCause, Moment};
 
 cases!("release":
     drop_releases, drop_outside_runtime_is_safe.threads(), close_drains, close_twice, close_withdraws_waiters,
-    acquire_after_close_is_closed.policy(),
-    release_retry_is_released, release_retry_past_lease_is_lost, release_retry_after_force_is_lost,
+    acquire_after_close_is_closed.policy(), release_retry_is_released, release_retry_past_lease_is_lost,
+    release_retry_after_force_is_lost,
 );
 
 /// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
@@ -26,14 +26,15 @@ const LEASE: Duration = Duration::from_secs(3);
 /// not released.
 const SOON: Duration = Duration::from_secs(15);
 
+/// A guard is dropped, and a task that holds one is aborted. Both locks are released.
 async fn drop_releases(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     let hold = guard.hold();
     drop(guard);
-    ensure!(!hold.is_held());
+    ensure!(!hold.is_held(), "a dropped guard still says that it is held: {hold:?}");
     let taken = other.lock(&name).wait(SOON).acquire().await?;
-    ensure_eq!(one.probe.count(Method::Release, &name), 1);
+    ensure_eq!(one.probe.count(Method::Release, &name), 1, "release requests for one dropped guard");
     taken.release().await?;
     // A task that is aborted drops its guard.
     let lock = one.lock(&name).wait(SOON);
@@ -41,20 +42,25 @@ async fn drop_releases(stage: &Stage) -> Check {
         let _guard = lock.acquire().await;
         std::future::pending::<()>().await;
     });
-    eventually!(SOON, other.lock(&name).try_acquire().await?.is_none());
+    eventually!(
+        SOON,
+        other.lock(&name).try_acquire().await?.is_none(),
+        "a refusal while a task holds the lock"
+    );
     holder.abort();
     let taken = other.lock(&name).wait(SOON).acquire().await?;
     Ok(taken.release().await?)
 }
 
+/// A guard is dropped without a runtime. That does not panic, and the lock is free by its lease at the latest.
 async fn drop_outside_runtime_is_safe(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     let dropped = tokio::task::spawn_blocking(move || std::thread::spawn(move || drop(guard)).join().is_ok());
-    ensure!(dropped.await?, "dropping a guard in a thread without a runtime panicked");
+    ensure!(dropped.await?, "a guard was dropped in a thread without a runtime, and that panicked");
     let taken = other.lock(&name).wait(SOON).acquire().await?;
     taken.release().await?;
-    // The runtime is gone before the guard: nothing can be sent any more, and the lease expires by itself.
+    // The runtime ends before the guard: no request can be sent any more, and the lease expires.
     stage.needs(Need::Lease)?;
     let (subject, name, lease) = (Arc::clone(stage.subject()), stage.name("b"), LEASE);
     let orphan = name.clone();
@@ -71,12 +77,15 @@ async fn drop_outside_runtime_is_safe(stage: &Stage) -> Check {
         })
         .join()
     });
-    let outcome = dropped.await?.map_err(|_| Stop::failed("dropping a guard after its runtime panicked"))?;
+    let outcome = dropped
+        .await?
+        .map_err(|_| Stop::failed("a guard was dropped after the end of its runtime, and that panicked"))?;
     outcome?;
     let taken = other.lock(&name).wait(stage.at_most(lease + EXPIRY)).acquire().await?;
     Ok(taken.release().await?)
 }
 
+/// A client closes after it dropped guards. `close` returns when their releases are done.
 async fn close_drains(stage: &Stage) -> Check {
     const LOCKS: usize = 20;
     let [one, other] = stage.clients().await?;
@@ -88,33 +97,37 @@ async fn close_drains(stage: &Stage) -> Check {
     one.probe.always(Method::Release, Fault::DelayRequest(slow));
     let begun = Moment::now();
     drop(guards);
-    within(SOON, "closing with releases on their way", one.close()).await?;
+    within(SOON, "closing while releases are under way", one.close()).await?;
     let took = Moment::now().since(begun);
-    ensure!(took >= slow, "closed after {took:?}, before the releases were sent");
+    ensure!(
+        took >= slow,
+        "`close` returned after {took:?}, before the releases reached the store: it must wait for them"
+    );
     for number in 0..LOCKS {
         free_at_once(&other.lock(stage.name(&number.to_string()))).await?.release().await?;
     }
-    ensure_eq!(one.names_in_use(), 0);
+    ensure_eq!(one.names_in_use(), 0, "queues left in a closed client");
     Ok(())
 }
 
+/// `close` is called twice, at once and again. Each call returns, and the backend is closed.
 async fn close_twice(stage: &Stage) -> Check {
     let ([one, other, three], name) = (stage.clients().await?, stage.name("a"));
     drop(one.lock(&name).acquire().await?);
     let at_once = async { tokio::join!(one.close(), one.close()) };
-    within(SOON, "closing twice at once", at_once).await?;
-    within(SOON, "closing once more", one.close()).await?;
+    within(SOON, "two calls of `close` at once", at_once).await?;
+    within(SOON, "a call of `close` on a closed client", one.close()).await?;
     free_at_once(&other.lock(&name)).await?.release().await?;
-    ensure!(disconnected(&one));
-    // Others waited when the last lock was released: that keeps no connection open either.
+    ensure!(disconnected(&one), "`Locks::close` must call `Backend::close`");
+    // A client closes while another waits for its lock: it disconnects all the same.
     let guard = other.lock(&name).acquire().await?;
     let (lock, next) = (three.lock(&name).wait(SOON), three.clone());
     let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
-    eventually!(SOON, next.probe.calls().contending(&name) == 1);
+    eventually!(SOON, next.probe.calls().contending(&name) == 1, "one waiter's request");
     pause::settle(Duration::from_millis(200)).await;
     drop(guard);
-    within(SOON, "closing while another waits", other.close()).await?;
-    ensure!(disconnected(&other));
+    within(SOON, "closing while another client waits for a lock of this one", other.close()).await?;
+    ensure!(disconnected(&other), "`Locks::close` must call `Backend::close`");
     waiter.await?
 }
 
@@ -129,6 +142,7 @@ fn disconnected(client: &Client) -> bool {
     client.probe.calls().all().iter().any(|call| call.method == Method::Close)
 }
 
+/// A client closes while it waits. Its claims are withdrawn, and its waits end with `Err(Closed)`.
 async fn close_withdraws_waiters(stage: &Stage) -> Check {
     let [one, other, next] = stage.clients().await?;
     for number in 0..20 {
@@ -136,33 +150,38 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
         let guard = one.lock(&name).acquire().await?;
         let waiters = [leaving.lock(&name), leaving.lock(&name)]
             .map(|lock| tokio::spawn(async move { lock.acquire().await }));
-        eventually!(SOON, leaving.probe.calls().contending(&name) == 1);
-        within(SOON, "closing while locks are waited for", leaving.close()).await?;
-        // All is over by now: every claim is withdrawn, and the store was told to disconnect. The second waiter may
-        // have asked as well: the first left the queue while the second was about to notice the closing.
+        eventually!(SOON, leaving.probe.calls().contending(&name) == 1, "one waiter's request");
+        within(SOON, "closing a client while it waits for locks", leaving.close()).await?;
+        // By now every claim is withdrawn and the backend is closed. The second waiter may have sent a request too, if
+        // the first left the queue before the second noticed the closing.
         let asked = claims(&leaving, Method::Acquire, &name);
-        ensure_eq!(claims(&leaving, Method::Withdraw, &name), asked);
-        ensure!(disconnected(&leaving));
+        ensure_eq!(
+            claims(&leaving, Method::Withdraw, &name),
+            asked,
+            "claims withdrawn when their client closed"
+        );
+        ensure!(disconnected(&leaving), "`Locks::close` must call `Backend::close`");
         guard.release().await?;
         free_at_once(&next.lock(&name)).await?.release().await?;
         for waiter in waiters {
             ensure_matches!(waiter.await?, Err(Error::Closed { .. }));
         }
     }
-    // An acquisition that nobody polls cannot notice the closing, and closing does not wait for it for ever.
+    // An acquire that is not polled cannot notice the closing, and does not keep `close` waiting for ever.
     let name = stage.name("unpolled");
     let guard = one.lock(&name).acquire().await?;
     let lock = other.lock(&name);
     let mut waiting = Box::pin(lock.acquire());
-    ensure!((&mut waiting).now_or_never().is_none());
-    within(SOON, "closing beside an acquisition that nobody polls", other.close()).await?;
+    ensure!((&mut waiting).now_or_never().is_none(), "a waiter was granted a held lock");
+    within(SOON, "closing while an acquire of this client is not polled", other.close()).await?;
     ensure_matches!(waiting.await, Err(Error::Closed { .. }));
     Ok(guard.release().await?)
 }
 
+/// A closed client acquires nothing more, without a request. The locks that it holds are still renewed.
 async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    // Its renewal needs a connection that has to be made again, which may take a busy machine seconds.
+    // Its renewal needs a new connection, which may take a busy machine seconds.
     let lease = Duration::from_secs(12);
     let kept = one.lock(stage.name("kept")).lease(lease).acquire().await?;
     let held = other.lock(&name).acquire().await?;
@@ -171,9 +190,9 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
         let lock = lock.clone();
         tokio::spawn(async move { lock.acquire().await })
     };
-    eventually!(SOON, one.probe.calls().contending(&name) == 1);
-    within(SOON, "closing while a lock is held", one.close()).await?;
-    let outcome = within(SOON, "the end of a wait when these locks close", waiter).await??;
+    eventually!(SOON, one.probe.calls().contending(&name) == 1, "one waiter's request");
+    within(SOON, "closing a client that holds a lock", one.close()).await?;
+    let outcome = within(SOON, "the end of a wait when its client closes", waiter).await??;
     ensure_matches!(outcome, Err(Error::Closed { .. }));
     let asked = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
     ensure_matches!(lock.acquire().await, Err(Error::Closed { .. }));
@@ -181,7 +200,7 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     let waitless = lock.clone().wait(Duration::ZERO).acquire().await;
     ensure_matches!(waitless, Err(Error::Closed { .. }));
     let after = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
-    ensure_eq!(after, asked);
+    ensure_eq!(after, asked, "requests for the lock, before and after acquires of a closed client");
     // Live guards stay valid, and are renewed.
     pause::keep(lease * 3 / 2).await;
     still_held(&kept)?;
@@ -189,6 +208,7 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     Ok(held.release().await?)
 }
 
+/// The first release fails or its reply is lost. It is sent again, and the lock is free.
 async fn release_retry_is_released(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     for fault in [Fault::LoseReply, Fault::Refuse] {
@@ -197,13 +217,14 @@ async fn release_retry_is_released(stage: &Stage) -> Check {
         one.probe.next(Method::Release, fault);
         guard.release().await?;
         let sent = one.probe.count(Method::Release, &name) - before;
-        ensure_eq!(sent, 2, "releases sent when the first got {fault:?}");
+        ensure_eq!(sent, 2, "release requests when the first had the fault {fault:?}");
         free_at_once(&other.lock(&name)).await?.release().await?;
     }
     Ok(())
 }
 
-/// A second request that finds nothing may mean that the first was carried out, unless the store knows better.
+/// The first release fails, and another client forces the release meanwhile. A store that records the force reports
+/// it to the repeated release.
 async fn release_retry_after_force_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     stage.needs(Need::Listing)?;
@@ -215,16 +236,17 @@ async fn release_retry_after_force_is_lost(stage: &Stage) -> Check {
     let before = one.probe.count(Method::Release, &name);
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());
-    eventually!(SOON, one.probe.count(Method::Release, &name) > before);
+    eventually!(SOON, one.probe.count(Method::Release, &name) > before, "a release request");
     other.force_release(&name).await?;
     one.probe.heal();
-    let outcome = within(SOON, "the end of a release that was refused at first", release).await??;
+    let outcome = within(SOON, "a release whose first requests were refused", release).await??;
     if told == LossCause::Forced {
         ensure_eq!(lost_with(outcome)?, LossCause::Forced);
     }
     Ok(())
 }
 
+/// No release reaches the store until the lease has expired. It ends with an error, and does not harm the successor.
 async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
@@ -233,13 +255,13 @@ async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     let deadline = guard.deadline();
     let left = deadline.map(Moment::left).unwrap_or_default();
     pause::settle(left.saturating_sub(Duration::from_millis(60))).await;
-    // No release reaches the store before the lease has expired, and another holds the lock then.
+    // No release reaches the store before the lease has expired and another client holds the lock.
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());
     let taken = other.lock(&name).wait(stage.at_most(lease + EXPIRY)).acquire().await?;
-    ensure!(deadline.is_none_or(Moment::has_passed), "granted before the holder's deadline");
+    ensure!(deadline.is_none_or(Moment::has_passed), "granted to a waiter before the holder's deadline");
     one.probe.heal();
-    let outcome = within(SOON, "the end of a release that came too late", release).await??;
+    let outcome = within(SOON, "a release that was refused until the lease had expired", release).await??;
     match outcome {
         Err(Error::Unavailable { .. }) => {}
         other => drop(lost_with(other)?),

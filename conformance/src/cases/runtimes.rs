@@ -1,4 +1,4 @@
-//! Runtimes that come and go, and busy executors: what must go on goes on all the same (clauses L8, W3, U3).
+//! Runtimes that end, and busy executors: renewals, releases and withdrawals go on (clauses L8, W3, U3).
 
 use crate::{
     Check, Client, Method, Stage,
@@ -12,11 +12,12 @@ use tenure_core::{Guard, Moment, StandingKind};
 use tokio::sync::oneshot;
 
 cases!("runtimes":
-    renewed_when_the_first_runtime_ends.threads(), many_runtimes_one_locks.threads(), released_as_the_runtime_ends.threads(),
-    withdrawn_as_the_runtime_ends.threads(), held_while_the_executor_is_blocked.threads(),
+    renewed_when_the_first_runtime_ends.threads(), client_works_in_many_runtimes.threads(),
+    released_as_the_runtime_ends.threads(), withdrawn_as_the_runtime_ends.threads(),
+    held_while_the_executor_is_blocked.threads(),
 );
 
-/// A lease that expires during a case unless somebody renews it.
+/// A lease that expires during a case unless it is renewed.
 const LEASE: Duration = Duration::from_secs(6);
 /// A lease that does not expire during a case.
 const LONG_LEASE: Duration = Duration::from_mins(1);
@@ -37,9 +38,11 @@ async fn still_exclude(other: &Client, guards: &[&Guard]) -> Check {
     Ok(())
 }
 
+/// A client is first used in a runtime that ends. Its locks are still renewed.
 async fn renewed_when_the_first_runtime_ends(stage: &Stage) -> Check {
     let other = stage.client().await?;
-    // Once the first runtime continues for a while, and once it ends, with work that it never polled.
+    // In the first round, the first runtime continues for a while. In the second it ends, with work that it never
+    // polled.
     let (lingers, ends) =
         tokio::join!(outlives_its_runtime(stage, &other, true), outlives_its_runtime(stage, &other, false));
     lingers.and(ends)
@@ -62,7 +65,7 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
     });
     let (first, rest) = tokio::join!(first, async {
         // Without a client, the first runtime reports why.
-        let client = client.await.map_err(|_| Stop::failed("the first runtime made no client"))?;
+        let client = client.await.map_err(|_| Stop::failed("no client from the first runtime"))?;
         let guard = client.lock(name("before")).lease(LEASE).wait(PATIENCE).acquire().await?;
         drop(end);
         Check::Ok((client, guard))
@@ -83,7 +86,8 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
     Ok(())
 }
 
-async fn many_runtimes_one_locks(stage: &Stage) -> Check {
+/// One client works in many runtimes, one after the other. Its locks are renewed and released in each.
+async fn client_works_in_many_runtimes(stage: &Stage) -> Check {
     /// This many runtimes wait for a renewal: a third of the lease, or until a session's next heartbeat.
     const RENEWED: u32 = 5;
     let (other, name, clients) = (stage.client().await?, stage.name("a"), stage.opener());
@@ -97,7 +101,7 @@ async fn many_runtimes_one_locks(stage: &Stage) -> Check {
         let (client, other, name) = (client.clone(), other.clone(), name.clone());
         let (hasty, name_there) = (client.clone(), stage.name("b"));
         let turn = async move {
-            // A runtime that ends before any of the work that it left was begun.
+            // A runtime that ends before its remaining work began.
             let haste = in_own_runtime(move || async move {
                 let guard = hasty.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
                 Ok(guard.release().await?)
@@ -107,7 +111,7 @@ async fn many_runtimes_one_locks(stage: &Stage) -> Check {
                 let guard = client.lock(&name).lease(LEASE).wait(PATIENCE).acquire().await?;
                 let first = guard.deadline();
                 if round <= RENEWED {
-                    eventually!(PATIENCE, guard.deadline() != first);
+                    eventually!(PATIENCE, guard.deadline() != first, "a renewal that moves the deadline");
                 }
                 still_exclude(&other, &[&guard]).await?;
                 Check::Ok(guard.release().await?)
@@ -121,7 +125,7 @@ async fn many_runtimes_one_locks(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A guard is dropped, and nothing of its runtime is polled afterwards.
+/// A guard is dropped when its runtime ends. Its lock is released all the same.
 async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     for round in 0..3 {
@@ -134,7 +138,7 @@ async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
         let waiting = other.lock(&name).lease(LONG_LEASE).wait(PATIENCE).acquire().await;
         let next = waiting.map_err(|error| {
             Stop::failed(format_args!(
-                "dropped as its runtime ended, in round {round}, and not free: {error}"
+                "a guard was dropped when its runtime ended, so the lock must be free, in round {round}: {error}"
             ))
         })?;
         rises(token, next.token())?;
@@ -143,7 +147,7 @@ async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A wait is cancelled, and nothing of its runtime is polled afterwards.
+/// A wait is cancelled when its runtime ends. Its claim is withdrawn all the same.
 async fn withdrawn_as_the_runtime_ends(stage: &Stage) -> Check {
     let ([one, two, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(LONG_LEASE).acquire().await?;
@@ -152,20 +156,21 @@ async fn withdrawn_as_the_runtime_ends(stage: &Stage) -> Check {
         let lock = client.lock(&name_there).lease(LONG_LEASE);
         let mut waiting = Box::pin(lock.acquire());
         let given_up = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
-        ensure!(given_up.is_err(), "granted beside a holder: {given_up:?}");
-        ensure!(client.probe.count(Method::Acquire, &name_there) > 0);
+        ensure!(given_up.is_err(), "granted while another client holds it: {given_up:?}");
+        ensure!(client.probe.count(Method::Acquire, &name_there) > 0, "a wait sent no request");
         Ok(())
     })
     .await?;
     guard.release().await?;
     let next = other.lock(&name).wait(PATIENCE).acquire().await.map_err(|error| {
         Stop::failed(format_args!(
-            "a wait was given up as its runtime ended, and nobody has the lock: {error}"
+            "a wait was cancelled when its runtime ended, and the holder released the lock, so it must be free: {error}"
         ))
     })?;
     Ok(next.release().await?)
 }
 
+/// A task blocks the holder's executor for several leases. The lock is still renewed.
 async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
     let (other, name) = (stage.client().await?, stage.name("a"));
     let (clients, name_there) = (stage.opener(), name.clone());
@@ -178,12 +183,16 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
         // Like work that computes or blocks in a runtime with one thread.
         thread::sleep(busy);
         let over = Moment::now();
-        ensure!(guard.is_held(), "lost while its executor was busy for {busy:?}: {:?}", guard.loss());
+        ensure!(
+            guard.is_held(),
+            "a lock was lost while its holder's executor was busy for {busy:?}, expected renewals: {:?}",
+            guard.loss()
+        );
         guard.release().await?;
         Ok(over)
     });
     let taken_over = async {
-        // Without a holder there is nothing to check; the other side reports why.
+        // Without a holder, the other side reports why.
         let Ok(()) = had.await else { return std::future::pending().await };
         loop {
             match other.lock(&name).try_acquire().await? {
@@ -200,6 +209,9 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
     };
     let over = busy.await;
     second.release().await?;
-    ensure!(when >= over?, "granted to another client while the holder's executor was busy");
+    ensure!(
+        when >= over?,
+        "granted to another client while the holder's executor was busy, expected renewals"
+    );
     Ok(())
 }

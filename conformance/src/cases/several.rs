@@ -19,8 +19,9 @@ use std::{
 use tenure_core::{Error, Moment};
 
 cases!("several":
-    acquire_all_or_nothing, acquire_all_ordered_no_deadlock, overlapping_sets_exclude, all_lost_with_one.policy(),
-    all_waits_are_bounded.policy(), all_cancelled_leave_nothing.policy(), all_free_in_one_request, all_asked_at_once_leave_nothing,
+    acquire_all_or_nothing, acquire_all_ordered_no_deadlock, overlapping_sets_exclude,
+    all_lost_with_one.policy(), all_waits_are_bounded.policy(), all_cancelled_leave_nothing.policy(),
+    all_free_in_one_request, unanswered_request_for_all_leaves_nothing,
 );
 
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -29,20 +30,26 @@ const SOON: Duration = Duration::from_secs(20);
 /// For how long clients take turns. On a slow store, fewer turns must do.
 const BUDGET: Duration = Duration::from_secs(30);
 
+/// Three names are acquired together, or none of them if another client holds one.
 async fn acquire_all_or_nothing(stage: &Stage) -> Check {
     let ([one, other], names) = (stage.clients().await?, ["c", "a", "b"].map(|last| stage.name(last)));
     let guard = one.all(&names).acquire().await?;
     let told: Vec<String> = guard.holds().map(|hold| hold.name().to_string()).collect();
     ensure_eq!(told, ["a", "b", "c"].map(|last| stage.name(last)));
     for name in &names {
-        ensure!(guard.token(name).is_some(), "no token for {name}");
+        ensure!(
+            guard.token(name).is_some(),
+            "a set of locks must have a token for each name: {name} has none"
+        );
         kept_out(&other.lock(name)).await?;
     }
-    ensure!(other.all(&names).try_acquire().await?.is_none());
+    let second = other.all(&names).try_acquire().await?;
+    ensure!(second.is_none(), "three names were granted while another client holds them: {second:?}");
     guard.release().await?;
-    // Another holds the last one, so the others become free again.
+    // Another client holds the last one, so the others become free again.
     let last = other.lock(&names[0]).wait(PATIENCE).acquire().await?;
-    ensure!(one.all(&names).try_acquire().await?.is_none());
+    let second = one.all(&names).try_acquire().await?;
+    ensure!(second.is_none(), "three names were granted while another client holds one of them: {second:?}");
     for name in &names[1..] {
         let free = other.lock(name).wait(SOON).acquire().await?;
         free.release().await?;
@@ -50,14 +57,16 @@ async fn acquire_all_or_nothing(stage: &Stage) -> Check {
     last.release().await?;
     // A name that is given twice counts once.
     let twice = one.all([&names[0], &names[0]]).wait(PATIENCE).acquire().await?;
-    ensure_eq!(twice.holds().count(), 1);
+    ensure_eq!(twice.holds().count(), 1, "locks held for one name that was given twice");
     twice.release().await?;
     ensure_matches!(one.all([""; 0]).acquire().await, Err(Error::InvalidOption { .. }));
     ensure_matches!(one.all([names[0].as_str(), ""]).acquire().await, Err(Error::InvalidName(_)));
-    ensure!(other.lock(&names[0]).try_acquire().await?.is_some());
+    let free = other.lock(&names[0]).try_acquire().await?;
+    ensure!(free.is_some(), "{} is not free after a refused set of locks", names[0]);
     Ok(())
 }
 
+/// Two clients acquire two names in opposite order, many times. Neither waits for ever.
 async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
     const ROUNDS: usize = 200;
     let ([one, other], names) = (stage.clients().await?, ["a", "b"].map(|last| stage.name(last)));
@@ -73,7 +82,7 @@ async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
                 let guard = all.acquire().await?;
                 ensure!(
                     !inside.swap(true, Ordering::SeqCst),
-                    "both clients held both names in round {round}"
+                    "two clients held the same two names at once, in round {round}"
                 );
                 tokio::task::yield_now().await;
                 inside.store(false, Ordering::SeqCst);
@@ -87,8 +96,8 @@ async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
     there.and(back)
 }
 
-/// Three clients, each of which wants another two of three names, at times without waiting. A set granted in part would
-/// give a name to two clients, or to none.
+/// Three clients each acquire another two of three names, with and without waiting. No name has two holders, and all
+/// are free in the end.
 async fn overlapping_sets_exclude(stage: &Stage) -> Check {
     const ROUNDS: usize = 30;
     let (clients, names) = (stage.clients::<3>().await?, ["a", "b", "c"].map(|last| stage.name(last)));
@@ -111,7 +120,7 @@ async fn overlapping_sets_exclude(stage: &Stage) -> Check {
                 for number in wanted {
                     ensure!(
                         !inside[number].swap(true, Ordering::SeqCst),
-                        "name {number} had two holders in round {round}"
+                        "two clients held name {number} at once, in round {round}"
                     );
                 }
                 tokio::task::yield_now().await;
@@ -130,14 +139,18 @@ async fn overlapping_sets_exclude(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// One name of a set is released by force. The whole set is lost, and all names are free again.
 async fn all_lost_with_one(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], names) = (stage.clients().await?, ["a", "b"].map(|last| stage.name(last)));
     let guard = one.all(&names).with(|lock| lock.lease(Duration::from_secs(6))).acquire().await?;
     let lost = guard.lost();
     other.force_release(&names[1]).await?;
-    let cause = within(PATIENCE, "the loss of one of two", lost).await?;
-    ensure!(!guard.is_held() && guard.loss() == Some(cause), "one of two names is lost, but {guard:?}");
+    let cause = within(PATIENCE, "the loss of a set of which one lock was released by force", lost).await?;
+    ensure!(
+        !guard.is_held() && guard.loss() == Some(cause),
+        "one of two names is lost, so the set must be lost too ({cause}): {guard:?}"
+    );
     lost_with(guard.release().await)?;
     for name in &names {
         other.lock(name).wait(PATIENCE).acquire().await?.release().await?;
@@ -145,12 +158,14 @@ async fn all_lost_with_one(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Another client holds one of three names, or the store does not answer. The wait ends in time and leaves no name
+/// held.
 async fn all_waits_are_bounded(stage: &Stage) -> Check {
     let ([one, other], names) = (stage.clients().await?, ["a", "b", "c"].map(|last| stage.name(last)));
     let wait = Duration::from_millis(500);
     let guard = other.lock(&names[2]).acquire().await?;
-    // Another client holds the last of them. Then the store does not answer either: to the request for all at once, and
-    // to those one by one.
+    // Another client holds the last name. Then the store does not answer either: to the request for all names, then
+    // also to requests for one.
     let hung = [vec![], vec![Method::TryAcquireAll], vec![Method::TryAcquireAll, Method::Acquire]];
     for hung in hung {
         for method in &hung {
@@ -159,8 +174,8 @@ async fn all_waits_are_bounded(stage: &Stage) -> Check {
         let begun = Moment::now();
         let outcome = one.all(&names).wait(wait).acquire().await;
         let took = Moment::now().since(begun);
-        ensure_matches!(outcome, Err(Error::Timeout { waited, .. }) if *waited == wait, "a wait of {wait:?} while {hung:?} hang");
-        took_exactly(took, wait, format_args!("a wait while {hung:?} hang"))?;
+        ensure_matches!(outcome, Err(Error::Timeout { waited, .. }) if *waited == wait, "a wait of {wait:?} while {hung:?} get no answer");
+        took_exactly(took, wait, format_args!("a wait while {hung:?} get no answer"))?;
     }
     one.probe.heal();
     for name in &names[..2] {
@@ -170,13 +185,14 @@ async fn all_waits_are_bounded(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// A wait for three names is cancelled at each of them. No name stays held.
 async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
     let ([one, other], names) = (stage.clients().await?, ["a", "b", "c"].map(|last| stage.name(last)));
     for last in &names {
-        // It hangs at one of them, and is cancelled there.
+        // The wait is cancelled while another client holds this name.
         let held = other.lock(last).wait(PATIENCE).acquire().await?;
         let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
-        ensure!(asked.is_err(), "all were granted while another holds {last}");
+        ensure!(asked.is_err(), "three names were granted while another client holds {last}");
         held.release().await?;
         for name in &names {
             let free = other.lock(name).wait(PATIENCE).acquire().await?;
@@ -189,12 +205,12 @@ async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Names that a store keeps together when it spreads names over servers: in a Redis Cluster, the text in braces
-/// decides.
+/// Names that a store keeps on one server: in a Redis Cluster, the text in braces decides.
 fn of_one_slot(stage: &Stage, last: [&str; 3]) -> [String; 3] {
     last.map(|last| format!("{{{}}}.{last}", stage.name("set")))
 }
 
+/// Three free names are acquired in one request, and then held like single locks.
 async fn all_free_in_one_request(stage: &Stage) -> Check {
     stage.needs(Need::Together)?;
     let ([one, other], names) = (stage.clients().await?, of_one_slot(stage, ["b", "c", "a"]));
@@ -206,41 +222,46 @@ async fn all_free_in_one_request(stage: &Stage) -> Check {
         asking.map(|method| calls.iter().filter(|call| call.method == method).count())
     };
     let guard = all.acquire().await?;
-    ensure_eq!(asked(&one), [1, 0, 0]);
+    ensure_eq!(asked(&one), [1, 0, 0], "requests try_acquire_all, try_acquire and acquire");
     // Each is held like any lock: renewed, with a token of its own, and released by itself.
     pause::keep(lease * 3 / 2).await;
-    ensure!(guard.is_held(), "lost: {:?}", guard.loss());
+    ensure!(guard.is_held(), "a renewed set of locks was lost: {:?}", guard.loss());
     for name in &names {
         kept_out(&other.lock(name)).await?;
     }
     let tokens = names.each_ref().map(|name| guard.token(name));
     guard.release().await?;
-    let guard =
-        all.try_acquire().await?.ok_or_else(|| Stop::failed("all were released, and were refused"))?;
-    ensure_eq!(asked(&one), [2, 0, 0]);
+    let guard = all
+        .try_acquire()
+        .await?
+        .ok_or_else(|| Stop::failed("`try_acquire_all` was refused although all names are free"))?;
+    ensure_eq!(asked(&one), [2, 0, 0], "requests try_acquire_all, try_acquire and acquire");
     for (name, earlier) in names.iter().zip(tokens) {
         ensure!(
             guard.token(name) > earlier,
-            "the token of {name}, {:?}, follows {earlier:?}",
+            "{name} was granted with token {:?} after {earlier:?}: each grant needs a greater token",
             guard.token(name)
         );
     }
     guard.release().await?;
-    // A try finds a name that another holds in one request, and keeps none of the others.
+    // While another client holds one name, a try takes one request, and keeps none of the other names.
     for last in &names {
         let held = other.lock(last).wait(PATIENCE).acquire().await?;
-        ensure!(one.all(&names).try_acquire().await?.is_none());
+        let second = one.all(&names).try_acquire().await?;
+        ensure!(second.is_none(), "three names were granted while another client holds {last}: {second:?}");
         for name in names.iter().filter(|name| *name != last) {
             free_at_once(&other.lock(name)).await?.release().await?;
         }
         held.release().await?;
     }
-    ensure_eq!(asked(&one), [5, 0, 0]);
-    ensure_eq!(one.probe.calls().all().iter().filter(|call| call.method == Method::Withdraw).count(), 0);
+    ensure_eq!(asked(&one), [5, 0, 0], "requests try_acquire_all, try_acquire and acquire");
+    let withdrawn = one.probe.calls().all().iter().filter(|call| call.method == Method::Withdraw).count();
+    ensure_eq!(withdrawn, 0, "withdrawals after refused attempts");
     Ok(())
 }
 
-async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
+/// A request for three names gets no answer, or is cancelled. No name stays held.
+async fn unanswered_request_for_all_leaves_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Together)?;
     let ([one, other], names) = (stage.clients().await?, of_one_slot(stage, ["a", "b", "c"]));
     let free = async || {
@@ -257,11 +278,11 @@ async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
     one.probe.next(Method::TryAcquireAll, Fault::LoseReply);
     ensure_matches!(one.all(&names).try_acquire().await, Err(Error::Unavailable { .. }));
     free().await?;
-    // It is cancelled before the reply, and before the store is asked.
+    // The attempt is cancelled: before the reply, then before the request.
     for late in [Fault::DelayReply(PATIENCE), Fault::DelayRequest(PATIENCE)] {
         one.probe.next(Method::TryAcquireAll, late);
         let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
-        ensure!(asked.is_err(), "granted without a reply");
+        ensure!(asked.is_err(), "three names were granted before the store's reply");
         free().await?;
     }
     // Even if the store does not answer, a wait is bounded, and closing ends it.
@@ -276,7 +297,7 @@ async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
         async move { all.acquire().await }
     });
     eventually!(PATIENCE, one.probe.calls().contending(&names[0]) == 1);
-    within(PATIENCE, "closing while all are asked for", one.close()).await?;
+    within(PATIENCE, "closing while a client asks for all names", one.close()).await?;
     ensure_matches!(waiter.await?, Err(Error::Closed { .. }));
     free().await
 }

@@ -1,4 +1,4 @@
-//! Succession inside a process: holds that follow each other with one grant of the store.
+//! Succession in one client: several holders in turn with one grant of the store.
 
 use crate::{
     Check, Client, Method, Need, Stage,
@@ -10,10 +10,11 @@ use std::{future::Future, pin::Pin, time::Duration};
 use tenure_core::{Capability, Error, Guard, Lock, Locks, LossCause};
 
 cases!("succession":
-    one_grant_for_a_chain.policy(), cancelled_successors_leave_nothing.policy(), force_is_noticed, refused_where_tokens_are_not_reserved,
+    chain_needs_one_grant.policy(), cancelled_successors_leave_nothing.policy(),
+    forced_release_reaches_last_successor, refused_without_reserved_tokens,
 );
 
-/// A third of it is far longer than a chain of these cases takes on a busy machine.
+/// A third of it is far longer than a chain takes here on a busy machine.
 const LEASE: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_secs(20);
 const SUCCESSORS: u32 = 3;
@@ -26,15 +27,16 @@ fn with_succession(client: &Client) -> Check {
     Ok(())
 }
 
-/// Begins to wait for the lock, behind whoever holds it.
+/// Begins to wait for the lock, behind its holder.
 fn waiting(lock: &Lock) -> Check<Waiting> {
     let lock = lock.clone();
     let mut waiting: Waiting = Box::pin(async move { lock.acquire().await });
-    ensure!(waiting.as_mut().now_or_never().is_none(), "acquired at once, while another holds it");
+    ensure!(waiting.as_mut().now_or_never().is_none(), "a waiter was granted a held lock");
     Ok(waiting)
 }
 
-async fn one_grant_for_a_chain(stage: &Stage) -> Check {
+/// Waiters of one client follow each other with one grant, until its reserved tokens are used up.
+async fn chain_needs_one_grant(stage: &Stage) -> Check {
     stage.needs(Need::Succession)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     with_succession(&one)?;
@@ -45,24 +47,29 @@ async fn one_grant_for_a_chain(stage: &Stage) -> Check {
         kept_out(&other.lock(&name)).await?;
         let (claim, token, deadline) = (guard.claim(), guard.token(), guard.deadline());
         guard.release().await?;
-        guard = within(PATIENCE, "the turn of the next in this client", next).await??;
+        guard = within(PATIENCE, "the grant of the next waiter in this client", next).await??;
         still_held(&guard)?;
         rises(token, guard.token())?;
         if number <= SUCCESSORS {
-            ensure_eq!((guard.claim(), guard.deadline()), (claim, deadline));
+            let inherited = (guard.claim(), guard.deadline());
+            ensure_eq!(inherited, (claim, deadline), "claim and deadline of successor {number}");
         } else {
-            ensure!(guard.claim() != claim, "one grant has {number} successors");
+            ensure!(
+                guard.claim() != claim,
+                "a grant with {SUCCESSORS} reserved tokens has a successor more: {guard:?}"
+            );
         }
     }
     let last = guard.token();
     guard.release().await?;
     let after = free_at_once(&other.lock(&name)).await?;
     rises(last, after.token())?;
-    ensure_eq!(one.probe.count(Method::Acquire, &name), 2);
-    ensure_eq!(one.probe.count(Method::Release, &name), 2);
+    ensure_eq!(one.probe.count(Method::Acquire, &name), 2, "acquire requests of five holders");
+    ensure_eq!(one.probe.count(Method::Release, &name), 2, "release requests of five holders");
     Ok(after.release().await?)
 }
 
+/// Successors are cancelled before and after they get the grant. The next waiter gets it, or the name is free.
 async fn cancelled_successors_leave_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Succession)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -71,20 +78,26 @@ async fn cancelled_successors_leave_nothing(stage: &Stage) -> Check {
     let guard = lock.acquire().await?;
     let (first, second, third) = (waiting(&lock)?, waiting(&lock)?, waiting(&lock)?);
     let claim = guard.claim();
-    // One goes while it waits, and one when it has been given the grant and does not know it yet.
+    // One waiter is cancelled before it gets the grant, and one before it notices the grant.
     drop(first);
     guard.release().await?;
     drop(second);
-    let guard = within(PATIENCE, "the turn of the one that stays", third).await??;
-    ensure_eq!(guard.claim(), claim);
+    let guard = within(PATIENCE, "the grant of the waiter that was not cancelled", third).await??;
+    ensure_eq!(guard.claim(), claim, "the claim of the successor");
     let last = waiting(&lock)?;
     guard.release().await?;
     drop(last);
-    let next = within(PATIENCE, "a lock that nobody is left to hold", other.lock(&name).acquire()).await??;
+    let next = within(
+        PATIENCE,
+        "another client's grant after the last waiter was cancelled",
+        other.lock(&name).acquire(),
+    )
+    .await??;
     Ok(next.release().await?)
 }
 
-async fn force_is_noticed(stage: &Stage) -> Check {
+/// A grant is released by force while a successor waits. The last successor reports the loss.
+async fn forced_release_reaches_last_successor(stage: &Stage) -> Check {
     stage.needs(Need::Succession)?;
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -92,11 +105,11 @@ async fn force_is_noticed(stage: &Stage) -> Check {
     let lock = one.lock(&name).lease(LEASE);
     let guard = lock.acquire().await?;
     let next = waiting(&lock)?;
-    ensure_eq!(other.force_release(&name).await?.len(), 1);
+    ensure_eq!(other.force_release(&name).await?.len(), 1, "grants that a forced release ended");
     let successor = free_at_once(&other.lock(&name)).await?;
-    // It hands on what it has lost, and the store is asked by the last of them.
+    // The holder hands on the lost grant. Only the last successor asks the store.
     guard.release().await?;
-    let guard = within(PATIENCE, "the turn of the next in this client", next).await??;
+    let guard = within(PATIENCE, "the grant of the next waiter in this client", next).await??;
     rises(guard.token(), successor.token())?;
     ensure_matches!(guard.release().await, Err(Error::Lost { cause: LossCause::Forced, .. }));
     still_held(&successor)?;
@@ -104,11 +117,15 @@ async fn force_is_noticed(stage: &Stage) -> Check {
     Ok(successor.release().await?)
 }
 
-async fn refused_where_tokens_are_not_reserved(stage: &Stage) -> Check {
+/// On a store that reserves no tokens, succession is `Err(Unsupported)`.
+async fn refused_without_reserved_tokens(stage: &Stage) -> Check {
     let client = stage.client().await?;
     let refused = Locks::clone(&client).with_succession(SUCCESSORS);
     if stage.capabilities().succession > 0 {
-        ensure!(refused.is_ok(), "the store can, but {refused:?}");
+        ensure!(
+            refused.is_ok(),
+            "`Capabilities::succession` is greater than 0, but `with_succession` returned {refused:?}"
+        );
         return Ok(());
     }
     ensure_matches!(refused, Err(Error::Unsupported { capability: Capability::Succession, .. }));

@@ -1,4 +1,4 @@
-//! Fencing tokens: strictly rising, whatever happens (clauses T1 to T3).
+//! Fencing tokens: each grant has a greater one (clauses T1 to T3).
 
 use crate::{
     Check, Client, FencedRegister, Need, Stage,
@@ -21,11 +21,12 @@ async fn take(client: &Client, name: &str) -> Check<Guard> {
     Ok(client.lock(name).wait(PATIENCE).acquire().await?)
 }
 
-/// A lock whose holder has lost it because nobody renewed it.
+/// A lock that its holder has lost for lack of renewals.
 async fn expired(client: &Client, name: &str) -> Check<Guard> {
     Ok(check::expired(client.lock(name).wait(PATIENCE)).await?.0)
 }
 
+/// A client acquires a lock a hundred times. Each token is greater than the one before.
 async fn strictly_increasing(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let mut last: Option<Token> = None;
@@ -39,6 +40,7 @@ async fn strictly_increasing(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Leases expire without a release. Each next token is greater.
 async fn increasing_after_expiry(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -54,6 +56,7 @@ async fn increasing_after_expiry(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// A grant is released by force. The next token is greater.
 async fn increasing_after_forced_release(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -66,6 +69,7 @@ async fn increasing_after_forced_release(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Five clients acquire a lock in turn. Each token is greater than the one before.
 async fn increasing_across_clients(stage: &Stage) -> Check {
     let (clients, name) = (stage.clients::<5>().await?, stage.name("a"));
     let mut last: Option<Token> = None;
@@ -78,6 +82,7 @@ async fn increasing_across_clients(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// The store restarts. The next token is greater.
 async fn increasing_after_restart(stage: &Stage) -> Check {
     let name = stage.name("a");
     let before = {
@@ -95,9 +100,10 @@ async fn increasing_after_restart(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// The store loses all its data. The next token is greater all the same.
 async fn increasing_after_wipe(stage: &Stage) -> Check {
     let name = stage.name("a");
-    // Many grants first, so that a restarted counter does not catch up by chance.
+    // Many grants first, so that a counter that starts again does not catch up by chance.
     let mut before = None;
     let client = stage.client().await?;
     for _ in 0..20 {
@@ -111,13 +117,15 @@ async fn increasing_after_wipe(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
+/// An owner's second hold has the token and the claim of the first.
 async fn reentry_same_token(stage: &Stage) -> Check {
     let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
     let outer = client.lock(&name).owner(&me).acquire().await?;
     let inner = client.lock(&name).owner(&me).acquire().await?;
     let tried = free_at_once(&client.lock(&name).owner(&me)).await?;
     for guard in [&inner, &tried] {
-        ensure_eq!((guard.token(), guard.claim()), (outer.token(), outer.claim()));
+        let second = (guard.token(), guard.claim());
+        ensure_eq!(second, (outer.token(), outer.claim()), "token and claim of a second hold of the owner");
     }
     for guard in [inner, outer, tried] {
         guard.release().await?;
@@ -125,18 +133,20 @@ async fn reentry_same_token(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// A token is a positive `i64`, far below the greatest.
 async fn fits_in_i64(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = take(&client, &name).await?;
     let token = guard.token();
-    ensure!(token.as_i64() > 0, "token {token} is not a positive number as i64: {}", token.as_i64());
-    ensure_eq!(Token::try_from(token.as_i64())?, token);
+    ensure!(token.as_i64() > 0, "token {token} must be positive as an i64, but is {}", token.as_i64());
+    ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, read back from an i64");
     // A billion grants per second for seventy years still fit above it.
     let room = Token::MAX - token.get();
-    ensure!(room > Token::MAX / 4, "token {token} leaves room for only {room} more");
+    ensure!(room > Token::MAX / 4, "token {token} is too large: only {room} greater tokens are left");
     Ok(guard.release().await?)
 }
 
+/// A resource that checks tokens refuses a holder whose lease has expired.
 async fn fence_refuses_stale(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name, register) = (stage.clients().await?, stage.name("a"), FencedRegister::new());
@@ -144,10 +154,17 @@ async fn fence_refuses_stale(stage: &Stage) -> Check {
     let seen = register.read(old.token())?;
     let guard = take(&other, &name).await?;
     register.write(guard.token(), register.read(guard.token())? + 1)?;
-    ensure!(register.write(old.token(), seen + 1).is_err(), "an overtaken holder wrote");
-    ensure!(register.read(old.token()).is_err(), "an overtaken holder read");
+    ensure!(
+        register.write(old.token(), seen + 1).is_err(),
+        "a holder wrote with an older token than the newest holder's"
+    );
+    ensure!(
+        register.read(old.token()).is_err(),
+        "a holder read with an older token than the newest holder's"
+    );
     register.write(guard.token(), register.read(guard.token())? + 1)?;
     guard.release().await?;
-    ensure_eq!((register.value(), register.refused(), register.lost_updates()), (2, 2, 0));
+    let counts = (register.value(), register.refused(), register.lost_updates());
+    ensure_eq!(counts, (2, 2, 0), "the resource's value, refusals and lost updates");
     Ok(())
 }

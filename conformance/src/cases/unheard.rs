@@ -1,4 +1,4 @@
-//! Waiting without being told, as each store waits by itself (clause W4).
+//! Waiting without a wake-up (clause W4).
 
 use crate::{
     Check, Client, Need, Stage,
@@ -11,11 +11,11 @@ use std::time::Duration;
 use tenure_core::{Error, Guard, LossCause, Moment, StandingKind};
 use tokio::task::JoinHandle;
 
-cases!("waiting": shortened_lease_is_noticed, lost_wakeup_is_made_up_for.alone());
+cases!("waiting": shortened_lease_is_noticed, release_with_lost_wakeup_is_noticed.alone());
 
 /// A lease that does not expire during a case.
 const LONG_LEASE: Duration = Duration::from_mins(5);
-/// What remains of a lease that its holder shortens. A store gives up a request for a shorter one sooner.
+/// The rest of a lease that its holder shortens. A store gives up a request for a shorter one sooner.
 const REST: Duration = Duration::from_secs(6);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,13 +27,14 @@ async fn asleep(client: &Client, name: &str) -> Check<JoinHandle<Check<(Guard, M
         let guard = lock.acquire().await?;
         Check::Ok((guard, Moment::now()))
     });
-    eventually!(PATIENCE, client.probe.calls().contending(name) == 1);
+    eventually!(PATIENCE, client.probe.calls().contending(name) == 1, "one waiter's request");
     pause::linger(Duration::from_millis(500)).await;
-    ensure!(!waiter.is_finished(), "the name is held, and the wait was over: {:?}", waiter.await?);
+    ensure!(!waiter.is_finished(), "a wait for a held lock ended: {:?}", waiter.await?);
     Ok(waiter)
 }
 
-/// No store tells its waiters that a lease was shortened, and they were told how long it would last.
+/// A holder shortens its lease while a client waits. The waiter asks again and is granted the lock soon after the
+/// shorter lease has expired, although no wake-up announces it.
 async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -41,24 +42,27 @@ async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
     let waiter = asleep(&other, &name).await?;
     // On a busy machine it ends before the store's answer.
     ensure_matches!(guard.extend(REST).await, Ok(()) | Err(Error::Lost { .. }));
-    // From now on, what remains is at most that.
+    // From now on, at most that much of the lease remains.
     let shortened = Moment::now();
     let bound = stage.at_most(REST + stage.capabilities().ask_again);
-    let waited = within(bound, "the end of a lease that its holder had shortened, for who waits", waiter);
+    let waited = within(bound, "a waiter's grant after the holder had shortened its lease", waiter);
     let (taken, had) = waited.await???;
-    ensure!(!guard.is_held(), "two guards say that they hold the lock: {guard:?} {taken:?}");
+    ensure!(
+        !guard.is_held(),
+        "the lock was granted to a waiter while its former holder still holds it: {guard:?}, {taken:?}"
+    );
     let took = had.since(shortened);
     ensure!(
         took <= bound,
-        "the lease had {REST:?} left, and a waiter was granted the lock only after {took:?}"
+        "the holder shortened its lease to {REST:?}, but a waiter was granted the lock only after {took:?}"
     );
     rises(guard.token(), taken.token())?;
     lost_with(guard.release().await)?;
     Ok(taken.release().await?)
 }
 
-/// The release reaches the server, and its news reaches nobody.
-async fn lost_wakeup_is_made_up_for(stage: &Stage) -> Check {
+/// A release reaches the server, but its answer and its wake-up are lost. The waiter asks again in time.
+async fn release_with_lost_wakeup_is_noticed(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(LONG_LEASE).acquire().await?;
@@ -75,11 +79,14 @@ async fn lost_wakeup_is_made_up_for(stage: &Stage) -> Check {
         Err(Error::Lost { cause: LossCause::SessionEnded, .. }) if standing == StandingKind::Session => {}
         Err(error) => return Err(Stop::from(error)),
     }
-    // A slow store may have got the release only after the mending.
+    // A slow store may get the release only after the fault.
     let released = Moment::now();
-    let (taken, had) = within(PATIENCE, "the lock's next turn", waiter).await???;
+    let (taken, had) = within(PATIENCE, "a waiter's grant after a release", waiter).await???;
     rises(before, taken.token())?;
     let (took, bound) = (had.since(released), stage.at_most(stage.capabilities().ask_again));
-    ensure!(took <= bound, "the news of a release was lost, and the waiter asked again only after {took:?}");
+    ensure!(
+        took <= bound,
+        "a wake-up was lost, and the waiter was granted the free lock only after {took:?}, expected at most {bound:?}"
+    );
     Ok(taken.release().await?)
 }

@@ -26,12 +26,14 @@ use tenure_core::{Error, Guard, Lock, Moment};
 use tokio::task::{JoinHandle, JoinSet};
 
 cases!("waiting":
-    try_is_one_attempt.policy(), wait_is_bounded, zero_wait_is_try.policy(), wakes_on_release.threads(), wakes_on_expiry,
-    spurious_wakeup_rechecks.policy(), missed_wakeup_recovers.policy(), fifo_in_process.policy(), fair_across_clients,
-    one_contender_per_process.policy(), barging_bounded, lost_grant_is_adopted, straggling_grant_runs_out, unavailable_store_is_asked_again.policy(),
+    try_is_one_attempt.policy(), wait_is_bounded, zero_wait_is_try.policy(), wakes_on_release.threads(),
+    wakes_on_expiry, spurious_wakeup_rechecks.policy(), missed_wakeup_recovers.policy(),
+    fifo_in_process.policy(), fair_across_clients, one_contender_per_process.policy(), barging_bounded,
+    grant_with_lost_reply_is_adopted, late_grant_of_withdrawn_claim_expires,
+    unavailable_store_is_asked_again.policy(),
 );
 
-/// On a machine that was suspended, a moment has the noise of two clocks.
+/// After a suspension of the machine, a moment has the noise of two clocks.
 const TICK: Duration = Duration::from_millis(1);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,6 +46,7 @@ fn waiter(lock: Lock) -> JoinHandle<Check<(Guard, Moment)>> {
     })
 }
 
+/// A try sends one request, or none if its own client holds the lock. It is not repeated after an error.
 async fn try_is_one_attempt(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let asked = || {
@@ -52,18 +55,20 @@ async fn try_is_one_attempt(stage: &Stage) -> Check {
     };
     let guard = one.lock(&name).acquire().await?;
     kept_out(&other.lock(&name)).await?;
-    ensure_eq!(asked(), [Method::TryAcquire]);
+    ensure_eq!(asked(), [Method::TryAcquire], "requests of one attempt");
     kept_out(&one.lock(&name)).await?;
-    ensure_eq!(one.probe.count(Method::TryAcquire, &name), 0);
+    let sent = one.probe.count(Method::TryAcquire, &name);
+    ensure_eq!(sent, 0, "requests of an attempt whose own client holds the lock");
     guard.release().await?;
     other.probe.next(Method::TryAcquire, Fault::Refuse);
     ensure_matches!(other.lock(&name).try_acquire().await, Err(Error::Unavailable { .. }));
     let attempts = || other.probe.count(Method::TryAcquire, &name);
-    ensure_eq!(attempts(), 2);
+    ensure_eq!(attempts(), 2, "requests of two attempts, the second without an answer");
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
 
+/// A wait ends on time: while the lock is held, and while the store does not answer or refuses.
 async fn wait_is_bounded(stage: &Stage) -> Check {
     let budget = Duration::from_millis(500);
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -77,31 +82,38 @@ async fn wait_is_bounded(stage: &Stage) -> Check {
         let outcome = client.lock(&name).wait(budget).acquire().await;
         let took = Moment::now().since(begun);
         ensure_matches!(outcome, Err(Error::Timeout { .. }));
-        ensure!(took >= budget && took < stage.at_most(budget + TICK), "{took:?} (the store hangs: {hangs})");
+        ensure!(
+            took >= budget && took < stage.at_most(budget + TICK),
+            "a wait of {budget:?} ended after {took:?} (the store hangs: {hangs})"
+        );
     }
     other.probe.always(Method::Acquire, Fault::Refuse);
     let begun = Moment::now();
     let outcome = other.lock(&name).wait(budget).acquire().await;
     let took = Moment::now().since(begun);
     ensure_matches!(outcome, Err(Error::Unavailable { .. }));
-    ensure!(took >= budget && took < stage.at_most(budget + TICK), "{took:?}");
+    ensure!(
+        took >= budget && took < stage.at_most(budget + TICK),
+        "a wait of {budget:?} on a store that refuses every request ended after {took:?}"
+    );
     still_held(&guard)?;
     Ok(guard.release().await?)
 }
 
+/// A wait of 0 s sends one request.
 async fn zero_wait_is_try(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let lock = other.lock(&name).wait(Duration::ZERO);
     let guard = one.lock(&name).acquire().await?;
     ensure_matches!(lock.acquire().await, Err(Error::Timeout { .. }));
     let asked: Vec<Method> = other.probe.calls().about(&name).iter().map(|call| call.method).collect();
-    ensure_eq!(asked, [Method::TryAcquire]);
+    ensure_eq!(asked, [Method::TryAcquire], "requests of a wait of 0 s");
     guard.release().await?;
     let guard = lock.acquire().await?;
     Ok(guard.release().await?)
 }
 
-/// Timers stand still when the lock is released, so the waiter cannot ask again by itself.
+/// A lock is released while a client waits. The waiter's timers stand still, so it cannot ask again by itself.
 async fn wakes_on_release(stage: &Stage) -> Check {
     stage.needs(Need::Wakeups)?;
     let (clients, name) = (stage.opener(), stage.name("a"));
@@ -110,8 +122,8 @@ async fn wakes_on_release(stage: &Stage) -> Check {
         for _ in 0..3 {
             let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
             let waiter = waiter(other.lock(&name));
-            eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
-            // Until it has been refused and is asleep.
+            eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
+            // By then it is refused and asleep.
             pause::settle(Duration::from_millis(150)).await;
             let woken = with_stopped_clock(async {
                 guard.release().await?;
@@ -125,8 +137,9 @@ async fn wakes_on_release(stage: &Stage) -> Check {
     .await
 }
 
+/// A holder dies while a client waits. The waiter is granted the lock soon after the lease has expired.
 async fn wakes_on_expiry(stage: &Stage) -> Check {
-    // A third of it is longer than a busy store takes for an answer; what is answered later is renewed first.
+    // A third of it is longer than a busy store takes for an answer. A grant that is answered later is renewed first.
     let lease = Duration::from_secs(3);
     let processes = stage.needs(Need::Processes).is_ok();
     if !processes {
@@ -139,8 +152,14 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let died = Moment::now();
         let (taken, had) = waiter(other.lock(&name)).await??;
         let took = had.since(died);
-        ensure!(!guard.is_held(), "two guards say that they hold the lock: {guard:?} {taken:?}");
-        ensure!(took < stage.at_most(lease + EXPIRY), "the dead client's lock was free only after {took:?}");
+        ensure!(
+            !guard.is_held(),
+            "the lock was granted to a waiter while its former holder still holds it: {guard:?}, {taken:?}"
+        );
+        ensure!(
+            took < stage.at_most(lease + EXPIRY),
+            "the lease of a dead client was {lease:?}, but a waiter was granted its lock only after {took:?}"
+        );
         taken.release().await?;
         drop(guard);
         dead.probe.heal();
@@ -149,17 +168,17 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let mut victim = stage.victim().await?;
         victim.hold(&name, lease).await?;
         let waiter = waiter(other.lock(&name));
-        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
+        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
         victim.kill().await?;
         let died = Moment::now();
         let (taken, had) = waiter.await??;
         let took = had.since(died);
-        // A session's timeout takes the place of the lease: this long a guard of a fresh session counts as held.
+        // In a session, its timeout is the lease: a fresh guard is held for so long.
         let fresh = stage.client().await?.lock(stage.name("fresh")).lease(lease).acquire().await?;
         let believes = fresh.deadline().map_or(lease, tenure_core::Moment::left).max(lease);
         ensure!(
             took < stage.at_most(believes + EXPIRY),
-            "the killed process's lock was free only after {took:?}"
+            "a killed process held the lock for at most {believes:?}, but a waiter was granted it only after {took:?}"
         );
         // A busy machine may need more than this lease to release it.
         drop(fresh);
@@ -168,41 +187,48 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// A waiter gets wake-ups while the lock is held. It asks again after each, and is not granted the lock.
 async fn spurious_wakeup_rechecks(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     other.probe.hints(Hints::Spurious(Duration::from_millis(10)));
     let waiter = waiter(other.lock(&name));
     let hints = || other.probe.count(Method::WaitForRelease, &name);
-    eventually!(PATIENCE, hints() >= 10 || waiter.is_finished());
-    ensure!(!waiter.is_finished(), "a wake-up was taken for a grant");
+    eventually!(PATIENCE, hints() >= 10 || waiter.is_finished(), "ten wake-ups");
+    ensure!(!waiter.is_finished(), "a waiter was granted a held lock after a wake-up: it must ask again");
     still_held(&guard)?;
-    // In this order: wake-ups do not stop while the requests are counted.
+    // In this order, because more wake-ups come while the requests are counted.
     let woken = hints();
     let asked = other.probe.count(Method::TryAcquire, &name);
-    ensure!(asked + 1 >= woken, "woken {woken} times, and asked only {asked} times");
+    ensure!(
+        asked + 1 >= woken,
+        "a waiter had {woken} wake-ups and sent only {asked} requests: it must ask after each"
+    );
     guard.release().await?;
     let (taken, _) = waiter.await??;
     Ok(taken.release().await?)
 }
 
+/// A waiter gets no wake-up. It asks again by itself.
 async fn missed_wakeup_recovers(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     other.probe.hints(Hints::None);
     let waiter = waiter(other.lock(&name));
-    eventually!(PATIENCE, other.probe.count(Method::WaitForRelease, &name) > 0);
+    eventually!(PATIENCE, other.probe.count(Method::WaitForRelease, &name) > 0, "a wait for a release");
     guard.release().await?;
     let released = Moment::now();
     let (taken, had) = waiter.await??;
     let took = had.since(released);
     ensure!(
         took <= stage.capabilities().ask_again,
-        "without a hint the waiter asked again only after {took:?}"
+        "a waiter without a wake-up was granted a free lock only after {took:?}: it must ask again at least every {:?}",
+        stage.capabilities().ask_again
     );
     Ok(taken.release().await?)
 }
 
+/// Ten tasks of one client wait. They are granted the lock in the order in which they began to wait.
 async fn fifo_in_process(stage: &Stage) -> Check {
     const WAITERS: usize = 10;
     let (client, name) = (stage.client().await?, stage.name("a"));
@@ -212,7 +238,7 @@ async fn fifo_in_process(stage: &Stage) -> Check {
     for number in 0..WAITERS {
         let (lock, served) = (client.lock(&name).wait(PATIENCE * 3), Arc::clone(&served));
         let mut waiting = Box::pin(async move { lock.acquire().await });
-        ensure!((&mut waiting).now_or_never().is_none());
+        ensure!((&mut waiting).now_or_never().is_none(), "waiter {number} was granted a held lock");
         tasks.spawn(async move {
             let guard = waiting.await?;
             served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
@@ -224,10 +250,14 @@ async fn fifo_in_process(stage: &Stage) -> Check {
         outcome??;
     }
     let served = served.lock().unwrap_or_else(PoisonError::into_inner);
-    ensure!(served.iter().copied().eq(0..WAITERS), "served in the order {served:?}");
+    ensure!(
+        served.iter().copied().eq(0..WAITERS),
+        "waiters 0 to 9 of one client must be granted the lock in this order, not {served:?}"
+    );
     Ok(())
 }
 
+/// Five clients wait. If the store is fair, they are granted the lock in the order in which they began to wait.
 async fn fair_across_clients(stage: &Stage) -> Check {
     stage.needs(Need::Fair)?;
     let clients = stage.clients::<6>().await?;
@@ -240,17 +270,20 @@ async fn fair_across_clients(stage: &Stage) -> Check {
     }
     let arrival = (slowest * 5).max(Duration::from_millis(200));
     let mut served = Vec::new();
-    // A machine that stalls may change the order of their arrival; a store that is not fair goes wrong every time.
+    // A machine that stalls may change the order of their arrival. A store that is not fair fails every time.
     for round in 0..3 {
         served = served_in(&clients, &stage.name(&format!("a{round}")), arrival).await?;
         if served.iter().copied().eq(1..clients.len()) {
             return Ok(());
         }
     }
-    Err(Stop::failed(format_args!("served in the order {served:?}")))
+    Err(Stop::failed(format_args!(
+        "clients 1 to 5 began to wait in this order, but were granted the lock in the order {served:?}, in each of \
+         three rounds: `Capabilities::fair` says that the store serves clients in order"
+    )))
 }
 
-/// The order in which clients are served that ask one after the other, `arrival` apart, for what the first of them holds.
+/// The order in which waiters are served: the first client holds the name, and the others ask for it `arrival` apart.
 async fn served_in(clients: &[Client], name: &str, arrival: Duration) -> Check<Vec<usize>> {
     let guard = clients[0].lock(name).acquire().await?;
     let served = Arc::new(Mutex::new(Vec::new()));
@@ -263,7 +296,7 @@ async fn served_in(clients: &[Client], name: &str, arrival: Duration) -> Check<V
             served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
             Check::Ok(guard.release().await?)
         });
-        eventually!(PATIENCE, client.probe.calls().contending(name) == 1);
+        eventually!(PATIENCE, client.probe.calls().contending(name) == 1, "one waiter's request");
         // The order is that of arrival at the store, which is later than sending.
         pause::settle(arrival).await;
     }
@@ -274,6 +307,7 @@ async fn served_in(clients: &[Client], name: &str, arrival: Duration) -> Check<V
     Ok(served.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
+/// Fifty tasks of one client wait. At most one request of theirs is under way at the store.
 async fn one_contender_per_process(stage: &Stage) -> Check {
     const WAITERS: usize = 50;
     let ([one, crowd], name) = (stage.clients().await?, stage.name("a"));
@@ -285,21 +319,27 @@ async fn one_contender_per_process(stage: &Stage) -> Check {
         let lock = crowd.lock(&name).wait(while_held + PATIENCE * 10);
         tasks.spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
     }
-    eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0);
+    eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0, "a waiter's request");
     pause::linger(while_held).await;
-    ensure_eq!(crowd.probe.calls().contending(&name), 1);
+    ensure_eq!(
+        crowd.probe.calls().contending(&name),
+        1,
+        "requests under way for {WAITERS} waiters of one client"
+    );
     guard.release().await?;
     while let Some(outcome) = tasks.join_next().await {
         outcome??;
     }
-    ensure_eq!(crowd.probe.calls().most_contending(&name), 1);
+    let most = crowd.probe.calls().most_contending(&name);
+    ensure_eq!(most, 1, "requests under way at once for {WAITERS} waiters of one client");
     let claims: HashSet<_> =
         crowd.probe.calls().about(&name).iter().flat_map(|call| call.about.clone()).collect();
-    ensure_eq!(claims.len(), WAITERS);
+    ensure_eq!(claims.len(), WAITERS, "claims of {WAITERS} waiters");
     Ok(())
 }
 
-async fn lost_grant_is_adopted(stage: &Stage) -> Check {
+/// The reply of a grant is lost. The client asks again with the same claim, and no second grant exists.
+async fn grant_with_lost_reply_is_adopted(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let claims = || {
         let about = one.probe.calls().about(&name).into_iter();
@@ -308,21 +348,22 @@ async fn lost_grant_is_adopted(stage: &Stage) -> Check {
     };
     one.probe.next(Method::Acquire, Fault::LoseReply);
     let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
-    // It is asked for again, with the same claim.
-    ensure_eq!(claims().len(), 1);
+    // The client asks again, with the same claim.
+    ensure_eq!(claims().len(), 1, "claims of one wait whose first reply was lost");
     kept_out(&other.lock(&name)).await?;
     guard.release().await?;
-    // What was released is the grant whose reply was lost.
+    // The released grant is the one whose reply was lost.
     free_at_once(&other.lock(&name)).await?.release().await?;
-    // A try does not ask again, so it withdraws what it may have been granted.
+    // A try does not ask again, so it withdraws its claim.
     one.probe.next(Method::TryAcquire, Fault::LoseReply);
     ensure_matches!(one.lock(&name).try_acquire().await, Err(Error::Unavailable { .. }));
     one.close().await;
     Ok(free_at_once(&other.lock(&name)).await?.release().await?)
 }
 
-/// A request that the store carries out after its client has given it up and withdrawn its claim.
-async fn straggling_grant_runs_out(stage: &Stage) -> Check {
+/// The store carries a request out after its client has withdrawn the claim. The name is free at the latest when the
+/// lease of this late grant ends.
+async fn late_grant_of_withdrawn_claim_expires(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (lease, late) = (Duration::from_millis(500), Duration::from_millis(800));
@@ -330,12 +371,18 @@ async fn straggling_grant_runs_out(stage: &Stage) -> Check {
     let outcome = one.lock(&name).lease(lease).try_acquire().await;
     ensure_matches!(outcome, Err(Error::Unavailable { .. }));
     pause::outlast(late).await;
-    // The store granted it, or knew of the withdrawal. Nobody holds it, and soon it is free.
+    // The store granted it, or knew of the withdrawal. No client counts on it, and soon it is free.
     let bound = stage.at_most(lease + EXPIRY);
-    let guard = within(bound, "the end of an abandoned grant", other.lock(&name).acquire()).await??;
+    let guard = within(
+        bound,
+        "the next grant after a request that was carried out late",
+        other.lock(&name).acquire(),
+    )
+    .await??;
     Ok(guard.release().await?)
 }
 
+/// The store refuses a waiter's first requests. The client asks again, unless a retry cannot mend the error.
 async fn unavailable_store_is_asked_again(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     for _ in 0..3 {
@@ -344,10 +391,14 @@ async fn unavailable_store_is_asked_again(stage: &Stage) -> Check {
     let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
     ensure_eq!(client.probe.count(Method::Acquire, &name), 4, "requests: three refused, one granted");
     guard.release().await?;
-    // An error that a retry will not mend ends the wait at once.
+    // An error that a retry does not mend ends the wait at once.
     client.probe.next(Method::Acquire, Fault::Fail);
-    let failed =
-        within(EXPIRY, "an error that is final", client.lock(&name).wait(PATIENCE).acquire()).await?;
+    let failed = within(
+        EXPIRY,
+        "the error of a wait whose request failed for good",
+        client.lock(&name).wait(PATIENCE).acquire(),
+    )
+    .await?;
     ensure_matches!(failed, Err(Error::Store { .. }));
     let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)

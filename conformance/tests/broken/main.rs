@@ -19,7 +19,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         &[
             "exclusion::contended_try_is_none",
             "exclusion::two_clients_exclude",
-            "exclusion::parallel_100",
+            "exclusion::hundred_tasks_exclude",
             "exclusion::counter_exact",
             "names::case_matters",
             "waiting::wait_is_bounded",
@@ -71,11 +71,11 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "waiting::cancel_while_waiting",
             "waiting::cancel_at_every_await",
             "waiting::cancel_races_grant",
-            "waiting::loser_leaves_nothing",
-            "waiting::lost_grant_is_adopted",
+            "waiting::refused_claim_leaves_nothing",
+            "waiting::grant_with_lost_reply_is_adopted",
             "release::close_withdraws_waiters",
             "store::withdrawn_claim_is_gone",
-            "people::waiting_tells_in_order",
+            "people::waiting_lists_queue_in_order",
             "oracle::readers_agree_with_record",
         ],
     ),
@@ -111,7 +111,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (
         Flaw::KnowsNoClaim,
         &[
-            "waiting::lost_grant_is_adopted",
+            "waiting::grant_with_lost_reply_is_adopted",
             "store::claim_is_idempotent",
             "oracle::readers_agree_with_record",
         ],
@@ -140,11 +140,11 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::SharesNamespaces, &["exclusion::namespaces_never_meet"]),
     (Flaw::LosesWakeups, &["waiting::wakes_on_release"]),
     (Flaw::SleepsThroughLeases, &["waiting::shortened_lease_is_noticed"]),
-    (Flaw::ClosesForOthers, &["closing::others_still_hear"]),
+    (Flaw::ClosesForOthers, &["closing::other_clients_still_get_wakeups"]),
     (Flaw::ServesLastFirst, &["waiting::fair_across_clients"]),
     (Flaw::PrefersWhoWasHere, &["waiting::barging_bounded"]),
     (Flaw::ListsByPattern, &["people::list_by_prefix"]),
-    (Flaw::TellsOfTheDead, &["people::holders_tells"]),
+    (Flaw::TellsOfTheDead, &["people::holders_describes_grant"]),
     (
         Flaw::ForcesNothing,
         &[
@@ -155,8 +155,8 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     ),
     (Flaw::ForgetsForcedClaims, &["store::forced_claim_is_not_granted_again"]),
     (Flaw::ForgetsLabels, &["people::label_shown"]),
-    (Flaw::ShowsWaitersBackwards, &["people::waiting_tells_in_order"]),
-    (Flaw::ShowsHoldersAsWaiters, &["people::waiting_tells_in_order"]),
+    (Flaw::ShowsWaitersBackwards, &["people::waiting_lists_queue_in_order"]),
+    (Flaw::ShowsHoldersAsWaiters, &["people::waiting_lists_queue_in_order"]),
     (
         Flaw::WritesBesideReaders,
         &[
@@ -167,7 +167,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         ],
     ),
     (Flaw::UpgradesAnybody, &["readers::failed_upgrade_keeps_read", "oracle::readers_agree_with_record"]),
-    (Flaw::DowngradesByReleasing, &["readers::downgrade_keeps_place", "oracle::readers_agree_with_record"]),
+    (Flaw::DowngradesByReleasing, &["readers::downgrade_keeps_lock", "oracle::readers_agree_with_record"]),
     (
         Flaw::CountsHoldersForPermits,
         &["permits::many_permits_all_or_none", "oracle::permits_agree_with_record"],
@@ -202,9 +202,9 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (
         Flaw::LetsInOneOfHundreds,
         &[
-            "exclusion::thousands_of_tries",
-            "exclusion_of_writers::thousands_of_tries",
-            "exclusion_by_permit::thousands_of_tries",
+            "exclusion::held_lock_refuses_thousands_of_tries",
+            "exclusion_of_writers::held_lock_refuses_thousands_of_tries",
+            "exclusion_by_permit::held_lock_refuses_thousands_of_tries",
         ],
     ),
     (Flaw::LooksThenTakes, &["store::stalled_attempt_sees_who_came"]),
@@ -216,9 +216,9 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::DatesGrantsOnArrival, &["lease::delayed_answer_counts_from_send"]),
 ];
 
-/// The same for a store with sessions.
+/// Each flaw of a store with sessions, and the case that must see it.
 const CAUGHT_IN_SESSIONS: &[(SessionFlaw, &str)] = &[
-    (SessionFlaw::BelievesForEver, "faults::unheard_past_lease"),
+    (SessionFlaw::BelievesForEver, "faults::connection_silent_past_lease"),
     (SessionFlaw::LivesInOneRuntime, "runtimes::held_while_the_executor_is_blocked"),
     (SessionFlaw::LivesInOneRuntime, "runtimes::renewed_when_the_first_runtime_ends"),
     (SessionFlaw::GrantsGhosts, "faults::dying_session_grants_nothing"),
@@ -238,11 +238,11 @@ const CAUGHT_IN_RECORDS: &[(RecordFlaw, &str, &str)] = &[
     (RecordFlaw::SaysTrueAndWritesNothing, "one_of_many_swaps_is_carried_out", "swap"),
     (RecordFlaw::SaysFalseAndWrites, "one_of_many_swaps_is_carried_out", "swap"),
     (RecordFlaw::LooksThenSwaps, "one_of_many_swaps_is_carried_out", "swap"),
-    (RecordFlaw::IgnoresCase, "no_two_keys_are_the_same", "read"),
-    (RecordFlaw::TrimsSpaces, "no_two_keys_are_the_same", "read"),
-    (RecordFlaw::CutsKeys, "no_two_keys_are_the_same", "read"),
-    (RecordFlaw::CutsTexts, "texts_come_back_as_they_were", "read"),
-    (RecordFlaw::ComparesTextsWithoutCase, "texts_come_back_as_they_were", "swap"),
+    (RecordFlaw::IgnoresCase, "keys_are_kept_byte_for_byte", "read"),
+    (RecordFlaw::TrimsSpaces, "keys_are_kept_byte_for_byte", "read"),
+    (RecordFlaw::CutsKeys, "keys_are_kept_byte_for_byte", "read"),
+    (RecordFlaw::CutsTexts, "texts_are_kept_byte_for_byte", "read"),
+    (RecordFlaw::ComparesTextsWithoutCase, "texts_are_kept_byte_for_byte", "swap"),
     (RecordFlaw::CountsSeconds, "read_tells_time_in_small_steps", "read"),
     (RecordFlaw::CountsMillis, "read_tells_time_in_small_steps", "read"),
     (RecordFlaw::StandsStill, "read_tells_time_in_small_steps", "read"),
@@ -252,9 +252,9 @@ const CAUGHT_IN_RECORDS: &[(RecordFlaw, &str, &str)] = &[
     (RecordFlaw::ReturnsAtOnce, "changed_waits_while_nothing_changes", "changed"),
     (RecordFlaw::WaitsForEver, "changed_waits_while_nothing_changes", "changed"),
     (RecordFlaw::WatchesFromBeginning, "changed_waits_while_nothing_changes", "changed"),
-    (RecordFlaw::WatchesFromNow, "change_before_the_wait_ends_changed", "changed"),
-    (RecordFlaw::WatchesNothing, "change_ends_changed", "changed"),
-    (RecordFlaw::WatchesWritesOnly, "change_ends_changed", "changed"),
+    (RecordFlaw::WatchesFromNow, "changed_ends_on_earlier_change", "changed"),
+    (RecordFlaw::WatchesNothing, "changed_ends_on_change", "changed"),
+    (RecordFlaw::WatchesWritesOnly, "changed_ends_on_change", "changed"),
     (RecordFlaw::ListsFirstPage, "list_is_complete", "list"),
     (RecordFlaw::ListsLastOfPageTwice, "list_is_complete", "list"),
     (RecordFlaw::ListsByPattern, "list_is_complete", "list"),
@@ -267,16 +267,16 @@ const CAUGHT_IN_RECORDS: &[(RecordFlaw, &str, &str)] = &[
     (RecordFlaw::FailsForGood(Request::Read), "unreachable_store_is_an_error", "read"),
     (RecordFlaw::FailsForGood(Request::Swap), "unreachable_store_is_an_error", "swap"),
     (RecordFlaw::FailsForGood(Request::List), "unreachable_store_is_an_error", "list"),
-    (RecordFlaw::AnswersErrors(Request::Swap), "silence_ends_every_request", "swap"),
-    (RecordFlaw::HasNoTimeout(Request::Read), "silence_ends_every_request", "read"),
-    (RecordFlaw::HasNoTimeout(Request::Swap), "silence_ends_every_request", "swap"),
-    (RecordFlaw::HasNoTimeout(Request::List), "silence_ends_every_request", "list"),
-    (RecordFlaw::WaitsForEver, "silence_ends_every_request", "changed"),
+    (RecordFlaw::AnswersErrors(Request::Swap), "requests_to_silent_server_end", "swap"),
+    (RecordFlaw::HasNoTimeout(Request::Read), "requests_to_silent_server_end", "read"),
+    (RecordFlaw::HasNoTimeout(Request::Swap), "requests_to_silent_server_end", "swap"),
+    (RecordFlaw::HasNoTimeout(Request::List), "requests_to_silent_server_end", "list"),
+    (RecordFlaw::WaitsForEver, "requests_to_silent_server_end", "changed"),
     (RecordFlaw::SendsSwapsAgain, "lost_answer_of_swap_is_not_false", "swap"),
 ];
 
 #[tokio::test]
-async fn every_flaw_of_a_record_store_is_caught_and_its_request_named() {
+async fn record_store_flaw_is_caught_and_request_named() {
     let mut missed = Vec::new();
     for (flaw, case, request) in CAUGHT_IN_RECORDS {
         let (store, name) = (BrokenRecords::with(*flaw), format!("records::record_store::{case}"));
@@ -291,7 +291,7 @@ async fn every_flaw_of_a_record_store_is_caught_and_its_request_named() {
 }
 
 #[tokio::test]
-async fn a_sound_record_store_is_well() {
+async fn sound_record_store_passes() {
     let store = BrokenRecords::with(RecordFlaw::None);
     let report = run(Subjects::new().with(store), "record_store::", |_| {}).await;
     let ignored: Vec<_> = report.ignored().collect();
@@ -299,7 +299,7 @@ async fn a_sound_record_store_is_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_flaw_all_is_well() {
+async fn sound_store_passes() {
     let report = run(Subjects::new().with(Flawed::with(Flaw::None)), "", |_| {}).await;
     assert!(report.is_ok(), "{report}");
 }
@@ -331,7 +331,7 @@ async fn every_flaw_is_caught() {
 
 /// Policy cases run only in virtual time, so another case must catch each flaw of a store.
 #[test]
-fn flaw_of_a_store_is_caught_by_what_runs_on_it() {
+fn store_flaw_is_caught_by_case_on_real_stores() {
     let on_stores: HashSet<String> = tenure_conformance::cases()
         .into_iter()
         .filter(|case| case.clock != Clock::Virtual)
@@ -345,7 +345,7 @@ fn flaw_of_a_store_is_caught_by_what_runs_on_it() {
     }
 }
 
-/// What is to be said when this case does not see what is wrong with the store.
+/// The complaint if this case does not fail on the store.
 async fn missed(subject: impl Subject, case: &str) -> Option<String> {
     let name = format!("{}::{case}", subject.name());
     let report = run(Subjects::new().with(subject), &name, |_| {}).await;
@@ -357,9 +357,9 @@ async fn missed(subject: impl Subject, case: &str) -> Option<String> {
 
 /// The cases that see a flaw of a store with sessions pass where there is none.
 #[tokio::test(flavor = "multi_thread")]
-async fn sound_sessions_are_well() {
+async fn sound_session_store_passes() {
     let cases = [
-        "faults::unheard_past_lease",
+        "faults::connection_silent_past_lease",
         "store::unanswered_release_goes_on",
         "faults::dying_session",
         "lease::delayed_proof",

@@ -15,27 +15,27 @@ use tokio::runtime::{Builder, Runtime};
 
 /// How long sessions live without a sign of life.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// The same where a session is to outlive a fault.
+/// The timeout where a session is to outlive a fault.
 const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where sessions are kept alive, whatever becomes of the runtimes of their users.
+/// The runtime that keeps sessions alive, even when the runtimes of their users end.
 static ELSEWHERE: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build();
     runtime.expect("a runtime for the sessions")
 });
 
-/// What is wrong with the store.
+/// A flaw of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionFlaw {
     /// Nothing.
     None,
     /// A client that hears nothing of its session goes on in it.
     BelievesForEver,
-    /// What stands in an old session is granted in the next one.
+    /// A node of an old session counts as a grant in the next one.
     GrantsGhosts,
     /// A sign of life counts from its answer.
     DatesProofsLate,
-    /// A removal that is not answered is given up with whoever asked for it.
+    /// An unanswered removal is given up together with its caller.
     GivesRemovalsUp,
     /// Signs of life end and stand still with the runtime in which the session was opened.
     LivesInOneRuntime,
@@ -65,7 +65,7 @@ struct Server {
     nodes: Memory,
     /// In which session each node was made.
     sessions: Mutex<HashMap<ClaimId, Vec<Grant>>>,
-    /// The names for which somebody asks in vain, so that whoever releases one lets others in.
+    /// The names with waiters, so that a release wakes them.
     awaited: Mutex<HashSet<Name>>,
 }
 
@@ -219,7 +219,7 @@ impl Backend for Client {
             Attempt::Granted(node) => {
                 Ok(Attempt::Granted(Grant::in_session(claim, node.token, session.liveness())))
             }
-            // A node stands as long as its session does, which nobody knows beforehand.
+            // A node stands as long as its session does: the end is unknown beforehand.
             Attempt::Busy { .. } => Ok(Attempt::Busy { expires_in: None }),
         }
     }
@@ -231,7 +231,7 @@ impl Backend for Client {
             return self.server.wire.carry(self.server.delete(&claim)).await?;
         }
         let session = self.current().map(|(_, session)| session);
-        // Whoever asked may give up before the session does, and no lease would end what is left in it.
+        // The caller may give up before the session ends, and no lease would end a remaining node.
         ELSEWHERE.spawn(remove(Arc::clone(&self.server), session, claim)).await.expect("a removal ends")
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// How long a client waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What happens to requests and answers now.
+/// The present fate of requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weather {
     Fine,

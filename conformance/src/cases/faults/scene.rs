@@ -1,4 +1,4 @@
-//! What the cases of faults happen in, and what must hold there.
+//! The clients and checks that the cases of faults share.
 
 use crate::{
     Check, Client, Stage,
@@ -37,7 +37,7 @@ impl Scene {
         Ok(Self { one, other, name: stage.name("a"), standing, saboteur, contention })
     }
 
-    /// Another client that waits for the name, in a form that nobody else may hold beside it.
+    /// Another client's wait for the name, in a form that excludes every other holder.
     ///
     /// Its lease outlives the aftermath of a fault: members of a Redis Cluster that were frozen may answer at once,
     /// find each other missing, and then refuse every request, even a release, for `cluster-node-timeout`.
@@ -55,12 +55,15 @@ impl Scene {
             match self.other.rival(&self.name).try_acquire().await {
                 Ok(None) => refused = true,
                 Ok(Some(second)) => {
-                    ensure!(!guard.is_held(), "{second:?} was granted beside {guard:?}");
+                    ensure!(
+                        !guard.is_held(),
+                        "{second:?} was granted while another client holds it: {guard:?}"
+                    );
                     return Ok(second.release().await?);
                 }
                 Err(error) => ensure!(
                     error.is_retryable() && !give_up.has_passed(),
-                    "nothing shows that {guard:?} excludes others: {error}"
+                    "another client's attempt must get an answer after the fault: {error}"
                 ),
             }
             pause::look_again().await;
@@ -94,7 +97,7 @@ impl Scene {
     }
 }
 
-/// What one who waits is granted when it is its turn.
+/// The grant of a waiter.
 pub(super) async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
-    Ok(within(OUTAGE, "the lock's next turn", waiter).await???)
+    Ok(within(OUTAGE, "a waiter's grant after the fault", waiter).await???)
 }

@@ -23,12 +23,13 @@ fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Mo
     let after_send = deadline + slow;
     ensure!(
         after_send <= latest,
-        "after a slow {what} the deadline is {:?} too late",
+        "the {what} was slow, and the deadline is {:?} too late: it must count from before the request was sent",
         after_send.since(latest)
     );
     Ok(())
 }
 
+/// Each answer of the store is late. Deadlines count from when the request was sent.
 pub(super) async fn deadline_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     // Nothing here is so late that it is renewed.
@@ -37,7 +38,7 @@ pub(super) async fn deadline_counts_from_send(stage: &Stage) -> Check {
     let counts_from_send =
         |guard: &Guard, what: &str| counts_from_send(guard, lease, slow, Moment::now(), what);
     for try_only in [false, true] {
-        // Also what is sent again because the store was slow: the second answer would be prompt.
+        // Repeated requests too: without this, their answers would be prompt.
         for method in [Method::Acquire, Method::TryAcquire, Method::Renew] {
             client.probe.always(method, Fault::DelayReply(slow));
         }
@@ -49,17 +50,17 @@ pub(super) async fn deadline_counts_from_send(stage: &Stage) -> Check {
         guard.release().await?;
         client.probe.heal();
     }
-    // Also one that is sent again because the machine added to the delay.
+    // Repeated renewals too.
     client.probe.always(Method::Renew, Fault::DelayReply(slow));
     let guard = client.lock(&name).lease(lease).acquire().await?;
     let first = guard.deadline();
-    eventually!(PATIENCE, guard.deadline() != first);
+    eventually!(PATIENCE, guard.deadline() != first, "a renewal that moves the deadline");
     counts_from_send(&guard, "renewal")?;
     Ok(guard.release().await?)
 }
 
-/// The store's own code gets its answers late. If it reads the time of the grant only then, instead of before its first
-/// await, two hold the lock.
+/// The store's own code gets its answers late. The deadline must still count from before its first await: otherwise two
+/// clients hold the lock.
 pub(super) async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, stall) = (millis(20_000), millis(300));
@@ -74,7 +75,7 @@ pub(super) async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
             let asked = Moment::now();
             let guard = if try_only { free_at_once(&lock).await? } else { lock.acquire().await? };
             let answered = Moment::now();
-            // A store that does not wait for an answer gets none late.
+            // A store that waits for no answer gets none late.
             let waited = answered.since(asked) >= stall;
             counts =
                 if waited { counts_from_send(&guard, lease, stall / 2, answered, "grant") } else { Ok(()) };
@@ -89,7 +90,8 @@ pub(super) async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The server's answers are late: to an attempt, to an acquisition of a free lock, and to one that waited.
+/// The server's answers are late: to an attempt, to an acquisition of a free lock, and to a waiter. Each deadline
+/// counts from before the request.
 pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let saboteur = stage.saboteur(&[Hurt::Delay])?;
@@ -115,22 +117,22 @@ pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
     eventually!(PATIENCE, client.probe.calls().contending(&name) > 0);
     pause::outlast(slow * 2).await;
     held.release().await?;
-    let (guard, had) = within(PATIENCE, "the turn of who waited", waiting).await???;
-    counts_from_send(&guard, lease, slow * 3 / 4, had, "answer to one that waited")?;
+    let (guard, had) = within(PATIENCE, "a waiter's grant after the release", waiting).await???;
+    counts_from_send(&guard, lease, slow * 3 / 4, had, "answer to a waiter")?;
     saboteur.mend().await?;
     Ok(guard.release().await?)
 }
 
-/// A session's heartbeats are late, so its deadline is earlier by as much.
+/// The answers to a session's heartbeats are late. The deadline must count from when each was sent.
 ///
-/// The delay is a small part of the session, because a client may leave a server that is silent for longer: a machine that
-/// stalls in addition would end the session.
+/// The delay is a small part of the session, because a client may leave a server that is silent for longer: a machine
+/// that stalls in addition would end the session.
 pub(super) async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let saboteur = stage.saboteur(&[Hurt::Delay])?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = client.lock(&name).acquire().await?;
-    // A machine that stalls takes from what is left after a heartbeat; nothing adds to it.
+    // A stall of the machine only shortens the time that is left after a heartbeat.
     let prompt = left_after_each(&guard, 2).await?.into_iter().max().unwrap_or_default();
     let slow = prompt / 12;
     saboteur.delay(Direction::Replies, slow).await?;
@@ -139,19 +141,23 @@ pub(super) async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     // A store that takes the wrong time does so every time.
     ensure!(
         slowed.iter().any(|left| *left + slow / 2 <= prompt),
-        "{prompt:?} is left after a prompt heartbeat, and {slowed:?} after those that took {slow:?}"
+        "a heartbeat with a prompt answer leaves the session {prompt:?}, and heartbeats answered after {slow:?} leave it \
+         {slowed:?}: the deadline must count from when a heartbeat is sent"
     );
     saboteur.mend().await?;
     Ok(guard.release().await?)
 }
 
-/// What is left to a session right after each of its next heartbeats.
+/// The time left to a session right after each of its next heartbeats.
 async fn left_after_each(guard: &Guard, heartbeats: usize) -> Check<Vec<Duration>> {
     let (mut left, mut seen) = (Vec::new(), guard.deadline());
     for _ in 0..heartbeats {
-        eventually!(PATIENCE, guard.deadline() != seen);
+        eventually!(PATIENCE, guard.deadline() != seen, "a heartbeat that moves the deadline");
         seen = guard.deadline();
-        left.push(seen.ok_or_else(|| Stop::failed("the session ended"))?.left());
+        left.push(
+            seen.ok_or_else(|| Stop::failed("the session ended although its heartbeats are answered"))?
+                .left(),
+        );
     }
     Ok(left)
 }

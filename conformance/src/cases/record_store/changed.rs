@@ -27,6 +27,7 @@ async fn ends_before(wait: impl Future<Output = Result<(), StoreError>>, limit: 
     }
 }
 
+/// No client writes. `changed` returns neither at once nor long after its limit.
 pub(super) async fn changed_waits_while_nothing_changes(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     // The key was never there, then is there, then is removed.
@@ -48,7 +49,7 @@ pub(super) async fn changed_waits_while_nothing_changes(stage: &Stage) -> Check 
         let ended = timeout(AT_MOST + PATIENCE, other.changed(&key, &version, AT_MOST)).await;
         let Ok(ended) = ended else {
             return Err(Stop::failed(format_args!(
-                "`changed` had not returned {PATIENCE:?} after the {AT_MOST:?} that it may wait at most"
+                "`changed` may wait for {AT_MOST:?} at most, but had not returned {PATIENCE:?} after that"
             )));
         };
         ended?;
@@ -60,7 +61,8 @@ pub(super) async fn changed_waits_while_nothing_changes(stage: &Stage) -> Check 
 const CHANGES: [(&str, Option<&str>); 3] =
     [("created", Some("first")), ("rewritten", Some("second")), ("removed", None)];
 
-pub(super) async fn change_ends_changed(stage: &Stage) -> Check {
+/// A client waits in `changed`, and another creates, rewrites or removes the key. The wait ends soon.
+pub(super) async fn changed_ends_on_change(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     needs_changes(&one)?;
     for (what, to) in CHANGES {
@@ -77,8 +79,8 @@ pub(super) async fn change_ends_changed(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A client reads, another client writes, and only then does the first begin to wait.
-pub(super) async fn change_before_the_wait_ends_changed(stage: &Stage) -> Check {
+/// A client reads, another client writes, and then the first calls `changed`: it must return soon.
+pub(super) async fn changed_ends_on_earlier_change(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     needs_changes(&one)?;
     for (what, to) in CHANGES {

@@ -16,6 +16,7 @@ const BOUND: Duration = Duration::from_secs(10);
 /// How often a client sends each request while its server refuses: the first may still use an old connection.
 const REQUESTS: usize = 3;
 
+/// The server refuses connections. Each request is an error that a retry may mend.
 pub(super) async fn unreachable_store_is_an_error(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::Refuse, Hurt::Cut])?;
     let ([client], key) = (stage.record_clients().await?, stage.name("a"));
@@ -29,8 +30,9 @@ pub(super) async fn unreachable_store_is_an_error(stage: &Stage) -> Check {
     comes_back(&client, &key, &["before"]).await
 }
 
-/// Nothing comes back on any connection, as behind a firewall that drops packets.
-pub(super) async fn silence_ends_every_request(stage: &Stage) -> Check {
+/// No answer comes back on any connection, as behind a firewall that drops packets. Each request ends with an error in
+/// time.
+pub(super) async fn requests_to_silent_server_end(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;
     // One has a connection, the other may have to open one.
     let ([used, fresh], key) = (stage.record_clients().await?, stage.name("a"));
@@ -46,7 +48,8 @@ pub(super) async fn silence_ends_every_request(stage: &Stage) -> Check {
     comes_back(&used, &key, &["before", "lost"]).await
 }
 
-/// The server carries a swap out, and its answer is lost. No other client writes, so nothing else changes the version.
+/// The server carries a swap out, and its answer is lost. The answer is then an error or true, never false: no other
+/// client writes.
 pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
     let [client, other] = stage.record_clients().await?;
@@ -80,7 +83,7 @@ pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Sends each request, which must end with an error that says that asking again may help.
+/// Sends each request, which must end with an error that a retry may mend.
 async fn all_fail(client: &RecordClient, key: &str, version: &AnyVersion, when: &str) -> Check {
     let read = ends("read", client.read(key)).await?.map(|stored| format!("{:?}", stored.text));
     is_unavailable("read", read, when)?;
@@ -98,8 +101,7 @@ fn is_unavailable(request: &str, outcome: Result<String, StoreError>, when: &str
         Err(error) => {
             ensure!(
                 error.is_unavailable(),
-                "{} ({when}), and the error says that asking again is no use: \
-                 return `StoreError::unavailable`, not `failed`",
+                "{} ({when}): a retry may mend this, so return `StoreError::unavailable`, not `failed`",
                 chain(&error)
             );
             Ok(())

@@ -43,9 +43,10 @@ async fn remove_listed(client: &RecordClient, keys: HashMap<String, AnyVersion>)
     stream::iter(keys).map(remove).buffer_unordered(AT_ONCE).try_collect().await
 }
 
+/// Of 2,000 keys under a prefix, `list` returns each once, with a current version, and no other key.
 pub(super) async fn list_is_complete(stage: &Stage) -> Check {
     let [one, other] = stage.record_clients().await?;
-    // The store must not take it for a pattern, nor ignore its case or its end.
+    // A prefix with the characters of patterns, both cases and an end that matters.
     let prefix = stage.name("l_%*?[a]/");
     let beside =
         ["lX%*?[a]/0", "l_XXX?a/0", "L_%*?[a]/0", "l_%*?[a]", "l_%*?[a]0"].map(|key| stage.name(key));
@@ -74,10 +75,10 @@ pub(super) async fn list_is_complete(stage: &Stage) -> Check {
          a list must go on until the last page",
         missing[0]
     );
-    ensure!(count == MANY, "`list` returned {count} keys, not the {MANY} that begin with the prefix");
+    ensure!(count == MANY, "`list` returned {count} keys, expected the {MANY} that begin with the prefix");
     remove_listed(&other, versions).await?;
     let left = one.list(&prefix).await?;
-    ensure!(left.is_empty(), "`list` still has {} keys after all were removed", left.len());
+    ensure!(left.is_empty(), "`list` still returned {} keys after all were removed", left.len());
     for key in &beside {
         remove(&one, key).await?;
     }

@@ -13,6 +13,7 @@ const ROUNDS: usize = 100;
 /// How many swaps from the same version are sent at once.
 const AT_ONCE: usize = 8;
 
+/// Two clients swap and read in turn. Each read returns the newest text.
 pub(super) async fn read_sees_every_answered_swap(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     let mut version = one.read(&key).await?.version;
@@ -36,6 +37,7 @@ pub(super) async fn read_sees_every_answered_swap(stage: &Stage) -> Check {
     remove(&one, &key).await
 }
 
+/// A key is created and removed, twice. Afterwards `read` and `list` do not have it.
 pub(super) async fn removed_key_is_absent(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     for round in ["first", "second"] {

@@ -74,7 +74,8 @@ const HOSTILE: &[&str] = &[
 /// Texts that a comparison by the rules of a language takes for the same.
 const ALIKE: &[&str] = &["job", "JOB", "job ", "jo\u{301}b", "j\u{f3}b", "job\u{200b}"];
 
-pub(super) async fn no_two_keys_are_the_same(stage: &Stage) -> Check {
+/// Keys that differ in any byte keep different texts.
+pub(super) async fn keys_are_kept_byte_for_byte(stage: &Stage) -> Check {
     let [one, other] = stage.record_clients().await?;
     let prefix = stage.name("keys/");
     let mut keys: Vec<String> = HOSTILE.iter().map(|last| format!("{prefix}{last}")).collect();
@@ -94,7 +95,7 @@ pub(super) async fn no_two_keys_are_the_same(stage: &Stage) -> Check {
             before.text.unwrap_or_default()
         );
         let written = one.swap(key, &before.version, Some(key)).await.map_err(|error| refused(key, error))?;
-        ensure!(written, "`swap` from the absence of {key:?} answered false, and no client had written");
+        ensure!(written, "`swap` that creates {key:?} answered false, although no client had written it");
     }
     for key in &keys {
         let text = other.read(key).await?.text;
@@ -124,7 +125,8 @@ pub(super) async fn no_two_keys_are_the_same(stage: &Stage) -> Check {
     Ok(())
 }
 
-pub(super) async fn texts_come_back_as_they_were(stage: &Stage) -> Check {
+/// `read` and `list` return texts byte for byte. A text that looks alike has another version.
+pub(super) async fn texts_are_kept_byte_for_byte(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     let long = "🔒 {\"a\":[1,2]} ".repeat(LONG_TEXT / "🔒 {\"a\":[1,2]} ".len());
     let hostile = ["{\"a\":\"\\u0000 \\\\ é\"}", "' OR 1=1; --", "%s ${1} \\N", "0", "null", " ", &long];

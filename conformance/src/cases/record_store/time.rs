@@ -13,6 +13,7 @@ const READS: u64 = 500;
 /// How long the store's time is compared with a clock here.
 const COMPARED: Duration = Duration::from_millis(500);
 
+/// The store's time advances in steps of 10 ms or less, as fast as a clock here.
 pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
     let ([client], key) = (stage.record_clients().await?, stage.name("a"));
     let (first, mut last, mut unit, mut steps) = (client.read(&key).await?.now, None, 0, 0);

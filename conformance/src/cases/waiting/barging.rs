@@ -1,4 +1,4 @@
-//! Clients that relock in a loop, beside one that waits (clause W5).
+//! A waiter beside clients that relock in a loop (clause W5).
 
 use crate::{
     Check, Client, Form, Method, Stage,
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 /// For waits that end by themselves when all is well, also on a slow store.
 const PATIENCE: Duration = Duration::from_secs(80);
 
+/// Clients that relock in a loop do not starve a waiter.
 pub(super) async fn barging_bounded(stage: &Stage) -> Check {
     others_get_in(stage, Form::Lock, 2).await?;
     // A server may count two clients that share a connection as one.
@@ -49,7 +50,7 @@ async fn gets_in(waiter: &Client, relockers: &[Client], name: &str, form: Form, 
         });
     }
     let relocked = || relockers.iter().map(|client| client.probe.count(Method::Release, name)).sum::<usize>();
-    eventually!(PATIENCE, relocked() >= 20);
+    eventually!(PATIENCE, relocked() >= 20, "20 turns of clients that relock in a loop");
     let mut outcome = Ok(());
     for _ in 0..3 {
         let (lock, before) = (form.of(waiter, name), relocked());
@@ -60,14 +61,14 @@ async fn gets_in(waiter: &Client, relockers: &[Client], name: &str, form: Form, 
                     pause::look_again().await;
                 }
             };
-            // In case they get in no more either.
+            // With a limit, in case they do not get in either.
             let _ = tokio::time::timeout(PATIENCE, turns).await;
         };
         outcome = tokio::select! {
             biased;
             guard = lock.acquire() => guard?.release().await.map_err(Stop::from),
             () = starved => Err(Stop::failed(format_args!(
-                "a wait among clients that relock took longer than {LONG:?}, and {} of their turns",
+                "clients that relock in a loop starve a waiter: it was not granted the lock for {LONG:?} and {} of their turns",
                 relocked() - before
             ))),
         };
