@@ -90,7 +90,7 @@ impl Backend for Wrapped {
     }
 }
 
-/// The same at a stroke.
+/// The wrapped store, with all calls forwarded at a stroke.
 struct Forwarded(Wrapped);
 
 #[async_trait]
@@ -99,7 +99,7 @@ impl Backend for Forwarded {
 }
 
 #[tokio::test]
-async fn a_wrapped_store_can_do_what_it_could() {
+async fn wrapped_store_keeps_its_abilities() {
     let store = open("memory:").await.unwrap();
     let locks = Locks::new(Forwarded(Wrapped(Arc::clone(&store))));
     assert_eq!(locks.capabilities(), store.capabilities());

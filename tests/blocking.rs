@@ -43,7 +43,7 @@ fn threads_exclude_each_other() {
 }
 
 #[test]
-fn a_dropped_guard_has_released_its_lock() {
+fn dropped_guard_releases_before_drop_returns() {
     let locks = locks();
     for _ in 0..200 {
         drop(locks.lock("a").acquire().unwrap());
@@ -54,7 +54,7 @@ fn a_dropped_guard_has_released_its_lock() {
 }
 
 #[test]
-fn work_that_panics_releases_its_lock() {
+fn panicking_work_releases_its_lock() {
     let locks = locks();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| locks.lock("a").run(|_| panic!("as this test wants it"))).join().map(drop)
@@ -64,7 +64,7 @@ fn work_that_panics_releases_its_lock() {
 }
 
 #[test]
-fn a_busy_lock_is_not_acquired() {
+fn busy_lock_is_refused() {
     let locks = locks();
     // A renewal finds out that it was taken away.
     let lease = Duration::from_secs(5);
@@ -81,7 +81,7 @@ fn a_busy_lock_is_not_acquired() {
 }
 
 #[test]
-fn the_lease_is_renewed_while_the_thread_computes() {
+fn lease_is_renewed_while_thread_computes() {
     let locks = locks();
     let lease = Duration::from_secs(5);
     let guard = locks.lock("a").lease(lease).acquire().unwrap();
@@ -93,7 +93,7 @@ fn the_lease_is_renewed_while_the_thread_computes() {
 }
 
 #[test]
-fn without_renewal_it_is_lost_and_work_hears_of_it() {
+fn unrenewed_lock_is_lost_and_work_is_told() {
     let locks = locks();
     let lock = locks.lock("a").lease(Duration::from_millis(100)).renew(false);
     let lost = lock.run(|hold| {
@@ -109,7 +109,7 @@ fn without_renewal_it_is_lost_and_work_hears_of_it() {
 }
 
 #[test]
-fn every_call_is_there() {
+fn blocking_client_has_every_call() {
     let locks = locks();
     #[cfg(feature = "metrics")]
     let locks = locks.without_groups();
@@ -162,7 +162,7 @@ fn use_and_drop() {
 }
 
 #[test]
-fn on_a_runtimes_thread_nothing_panics_or_hangs() {
+fn blocking_calls_in_runtime_neither_panic_nor_hang() {
     use tokio::runtime::Builder;
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async { use_and_drop() });
     Builder::new_current_thread()
@@ -178,7 +178,7 @@ fn on_a_runtimes_thread_nothing_panics_or_hangs() {
 }
 
 #[test]
-fn what_a_call_does_is_in_the_callers_span() {
+fn call_runs_in_span_of_caller() {
     static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     // For all threads, so the other cases write there too.
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::DEBUG).with_ansi(false);
@@ -194,13 +194,13 @@ fn what_a_call_does_is_in_the_callers_span() {
 }
 
 #[test]
-fn a_wrong_url_is_an_error() {
+fn wrong_url_is_an_error() {
     let error = connect("memory:?leese=10s").unwrap_err();
     assert!(matches!(error, Error::InvalidUrl { .. }), "{error}");
 }
 
 #[test]
-fn handles_go_from_thread_to_thread() {
+fn handles_move_between_threads() {
     fn can_go<T: Send + Sync>() {}
     can_go::<Locks>();
     can_go::<Lock>();

@@ -18,14 +18,14 @@ fn url(directory: &TempDir, rest: &str) -> String {
 }
 
 #[tokio::test]
-async fn memory_is_a_store_of_its_own_each_time() {
+async fn memory_url_opens_new_store_each_time() {
     let [one, other] = [tenure::connect("memory:").await.unwrap(), tenure::connect("memory:").await.unwrap()];
     assert!(!excludes(&one, &other).await);
     assert!(excludes(&one, &one.clone()).await);
 }
 
 #[tokio::test]
-async fn clients_of_one_file_meet_and_prefixes_do_not() {
+async fn prefixes_separate_clients_of_one_file() {
     let directory = TempDir::new().unwrap();
     let connect = async |rest: &str| tenure::connect(url(&directory, rest)).await.unwrap();
     let (one, other) = (connect("locks.db").await, connect("locks.db").await);
@@ -42,7 +42,7 @@ async fn clients_of_one_file_meet_and_prefixes_do_not() {
 }
 
 #[tokio::test]
-async fn the_lease_is_the_default_of_its_locks() {
+async fn lease_of_url_is_default_of_locks() {
     for url in ["memory:?lease=1h", &url(&TempDir::new().unwrap(), "x/l.db?create_directory=true&lease=1h")] {
         let locks = tenure::connect(url).await.unwrap();
         let guard = locks.lock("a").acquire().await.unwrap();
@@ -52,16 +52,16 @@ async fn the_lease_is_the_default_of_its_locks() {
 }
 
 #[tokio::test]
-async fn odd_paths_are_files() {
+async fn odd_path_is_a_file() {
     let directory = TempDir::new().unwrap();
     let locks = tenure::connect(url(&directory, "a%20b%3F%23%25%40é.db")).await.unwrap();
     assert!(directory.path().join("a b?#%@é.db").is_file());
     assert!(locks.store().ends_with("a b?#%@é.db"), "{}", locks.store());
 }
 
-/// Whatever is wrong, with the URL itself or with what only the store can judge, no file has come to be.
+/// A wrong URL creates no file, even if only the store can judge the fault.
 #[tokio::test]
-async fn nothing_is_touched_before_all_is_checked() {
+async fn wrong_url_creates_no_file() {
     let directory = TempDir::new().unwrap();
     let wrong = [
         "lease=0s",
@@ -84,7 +84,7 @@ async fn nothing_is_touched_before_all_is_checked() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_an_error_unless_it_is_to_be_created() {
+async fn missing_directory_is_an_error_without_create() {
     let directory = TempDir::new().unwrap();
     let error = tenure::connect(url(&directory, "new/locks.db")).await.unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error}");

@@ -9,7 +9,7 @@ use std::{
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// All files below a directory whose names end in this, and what is in them.
+/// All files below a directory whose names end in this, and their texts.
 fn files(directory: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -91,7 +91,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn comments_name_pages_that_are_there() {
+fn comments_name_existing_pages() {
     let mut checked = 0;
     for folder in [
         "backend-redis",
@@ -123,7 +123,7 @@ fn comments_name_pages_that_are_there() {
 }
 
 #[test]
-fn alerts_lead_to_sections_that_exist() {
+fn alerts_link_existing_sections() {
     let alerts = page("deploy/prometheus/tenure.yaml");
     let mut checked = 0;
     for target in alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook: ")) {
@@ -135,7 +135,7 @@ fn alerts_lead_to_sections_that_exist() {
 }
 
 #[test]
-fn the_book_has_every_page_once() {
+fn book_has_every_page_once() {
     let docs = Path::new(ROOT).join("docs").canonicalize().unwrap();
     let summary = docs.join("SUMMARY.md");
     let text = fs::read_to_string(&summary).unwrap();
@@ -156,7 +156,7 @@ fn the_book_has_every_page_once() {
 }
 
 #[test]
-fn pictures_are_what_the_script_draws() {
+fn pictures_match_their_script() {
     let pictures = Path::new(ROOT).join("docs/pictures");
     let anew = tempfile::tempdir().unwrap();
     let drawn = Command::new("python3")
@@ -177,7 +177,7 @@ fn pictures_are_what_the_script_draws() {
 }
 
 #[test]
-fn tables_of_speed_are_those_of_the_results() {
+fn speed_tables_match_results() {
     let script = Path::new(ROOT).join("docs/pictures/results.py");
     let printed = Command::new("python3").arg(script).output().expect("python3 prints the tables");
     assert!(printed.status.success(), "the script failed: {}", String::from_utf8_lossy(&printed.stderr));
@@ -206,7 +206,7 @@ fn each_picture_is_shown_and_described() {
 }
 
 #[test]
-fn decisions_are_listed_and_name_code_that_is_there() {
+fn decisions_are_listed_and_name_existing_code() {
     let (design, decisions) = (page("docs/contributing/design.md"), page("docs/contributing/decisions.md"));
     let mut listed: Vec<_> = targets(&design)
         .filter_map(|target| target.strip_prefix("decisions.md#"))
@@ -235,7 +235,7 @@ fn decisions_are_listed_and_name_code_that_is_there() {
 }
 
 #[test]
-fn the_walk_names_code_that_is_there() {
+fn walk_names_existing_code() {
     let page = page("docs/contributing/walk.md");
     // As the page says, short paths are in the last folder that was named.
     let (mut source, mut checked) = (PathBuf::new(), 0);
@@ -289,7 +289,7 @@ fn front_pages_keep_to_700_words() {
 }
 
 #[test]
-fn front_pages_say_that_there_is_no_release_until_there_is_one() {
+fn front_pages_announce_missing_release() {
     let changelog = page("CHANGELOG.md");
     let released = changelog.lines().any(|line| line.starts_with("## ") && !line.ends_with("(unreleased)"));
     for path in ["README.md"].into_iter().chain(QUICK_STARTS) {
@@ -310,7 +310,7 @@ fn front_pages_say_that_there_is_no_release_until_there_is_one() {
 }
 
 #[test]
-fn readme_names_the_stores_on_which_the_suite_runs_with_fair() {
+fn readme_names_stores_tested_with_fair() {
     let subjects = files(&Path::new(ROOT).join("tests/conformance"), "rs").into_values().collect::<String>();
     let fair: BTreeSet<_> = subjects.split('"').filter_map(|text| text.strip_suffix("-fair")).collect();
     let readme = page("README.md");
@@ -329,7 +329,7 @@ fn readme_names_the_stores_on_which_the_suite_runs_with_fair() {
 }
 
 #[test]
-fn trouble_page_names_every_error_of_a_lock() {
+fn trouble_page_names_every_lock_error() {
     let errors = page("lock-core/src/error.rs");
     let (_, variants) = errors.split_once("pub enum Error {").expect("the enum");
     let variants = variants.split("\n}").next().unwrap();
@@ -362,7 +362,7 @@ fn messages_name_no_page_of_the_repository() {
 }
 
 #[test]
-fn errors_name_the_stores_of_the_table_of_modes() {
+fn errors_and_mode_table_name_same_stores() {
     let (code, choose) = (page("lock-core/src/capabilities.rs"), page("docs/choose.md"));
     for (capability, row) in [
         ("Shared", "readers and writers, downgrade and upgrade"),
@@ -379,7 +379,7 @@ fn errors_name_the_stores_of_the_table_of_modes() {
 }
 
 #[test]
-fn peers_are_compared_in_the_version_that_is_measured() {
+fn peers_are_compared_in_measured_version() {
     let (compared, measured) = (page("docs/compare.md"), page("benches/peers/README.md"));
     for peer in ["rslock", "distributed-lock"] {
         let row = compared

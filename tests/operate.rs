@@ -38,7 +38,7 @@ fn listed() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_page_lists_every_metric() {
+fn page_lists_every_metric() {
     let row = |metric: &Metric| {
         let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{}`", label.name)).collect();
         let kind = format!("{:?}", metric.kind).to_lowercase();
@@ -50,7 +50,7 @@ fn the_page_lists_every_metric() {
 }
 
 #[test]
-fn the_page_explains_every_value_of_a_label() {
+fn page_explains_every_label_value() {
     let explained = rows("| label | values |").join("\n");
     for metric in METRICS {
         for value in metric.labels.iter().flat_map(|label| label.values) {
@@ -61,14 +61,14 @@ fn the_page_explains_every_value_of_a_label() {
 
 /// In the table for the night, too.
 #[test]
-fn the_page_names_no_other_metric() {
+fn page_names_existing_metrics_only() {
     // `tenure_core` is the target of log lines.
     let page = PAGE.replace("tenure_core", "");
     assert_eq!(named(&page), listed());
 }
 
 #[test]
-fn alerts_name_metrics_that_exist_and_the_page_lists_each_alert_with_its_severity() {
+fn alerts_name_existing_metrics_and_are_on_page() {
     let (_, rules) = ALERTS.split_once("rules:\n").unwrap();
     let unknown: Vec<_> = named(rules).difference(&listed()).cloned().collect();
     assert!(unknown.is_empty(), "{unknown:?}");
@@ -123,7 +123,7 @@ fn wrong_selectors(text: &str) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn selectors_name_labels_and_values_that_there_are() {
+fn selectors_name_existing_labels_and_values() {
     for text in [ALERTS, &expressions(&dashboard()).join("\n")] {
         let (wrong, all) = wrong_selectors(text);
         assert!(wrong.is_empty() && all > 10, "of {all}: {wrong:#?}");
@@ -139,7 +139,7 @@ fn selectors_name_labels_and_values_that_there_are() {
 }
 
 #[test]
-fn the_dashboard_shows_every_metric_and_no_other() {
+fn dashboard_shows_exactly_all_metrics() {
     let dashboard = dashboard();
     assert_eq!(named(&expressions(&dashboard).join("\n")), listed());
     let variables: Vec<_> = dashboard["templating"]["list"].as_array().unwrap().iter().collect();
@@ -165,7 +165,7 @@ impl Event {
     }
 }
 
-/// What the sources below this path log, outside of their tests.
+/// The log lines of the sources below this path, outside of their tests.
 fn events(directory: &Path, from: &'static str, found: &mut BTreeSet<Event>) {
     for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
         if path.is_dir() {
@@ -194,7 +194,7 @@ fn events(directory: &Path, from: &'static str, found: &mut BTreeSet<Event>) {
 }
 
 #[test]
-fn the_page_lists_every_log_line() {
+fn page_lists_every_log_line() {
     let mut found = BTreeSet::new();
     let crates = [
         ("lock-core", "tenure-core"),

@@ -26,7 +26,7 @@ async fn ship(pool: &SqlitePool, token: Token) -> bool {
 }
 
 #[tokio::test]
-async fn a_token_is_bound_and_read_as_it_is() {
+async fn token_is_bound_and_read_unchanged() {
     let pool = orders().await;
     let [earlier, later, last] = [7, 9, Token::MAX].map(|number| Token::new(number).unwrap());
     assert!(ship(&pool, later).await);
@@ -37,7 +37,7 @@ async fn a_token_is_bound_and_read_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_not_read_as_one() {
+async fn invalid_token_is_an_error() {
     let pool = orders().await;
     let read: Result<Token, _> = sqlx::query_scalar("SELECT fence FROM orders").fetch_one(&pool).await;
     let error = read.unwrap_err().to_string();
@@ -47,7 +47,7 @@ async fn what_is_no_token_is_not_read_as_one() {
 }
 
 #[test]
-fn each_database_takes_it() {
+fn token_fits_each_database() {
     fn takes<Db: Database>()
     where
         Token: Type<Db> + for<'q> Encode<'q, Db> + for<'r> Decode<'r, Db>,

@@ -25,13 +25,13 @@ fn rows(heading: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_lists_every_scheme() {
+fn page_lists_every_scheme() {
     let row = |scheme: &Scheme| format!("| `{}` | `{}` | {} |", scheme.form, scheme.feature, scheme.about);
     assert_eq!(rows("# Stores and their URLs"), schemes().iter().map(row).collect::<Vec<_>>());
 }
 
 #[test]
-fn the_page_lists_every_parameter() {
+fn page_lists_every_parameter() {
     let parameters = parameters();
     let every_store = &parameters[0].stores;
     let row = |parameter: &Parameter| {
@@ -42,7 +42,7 @@ fn the_page_lists_every_parameter() {
     assert_eq!(rows("## Parameters"), parameters.iter().map(row).collect::<Vec<_>>());
 }
 
-/// A URL of each store, up to a parameter. Nobody listens at the ports.
+/// A URL of each store, up to a parameter. No server listens at the ports.
 const URLS: [(&str, &str); 7] = [
     ("memory", "memory:?"),
     ("sqlite", "sqlite:/nowhere/at/all.db?"),
@@ -53,7 +53,7 @@ const URLS: [(&str, &str); 7] = [
     ("zookeeper", "zookeeper://127.0.0.1:1?"),
 ];
 
-/// Both ends of a range in words, and what is just beyond them.
+/// Both ends of a range in words, and the values just beyond them.
 fn ends(takes: &str) -> Option<([String; 2], Vec<String>)> {
     let (least, most) = takes.trim_start_matches("a duration from ").split_once(" to ")?;
     let beyond = if takes.starts_with("a duration") {
@@ -73,7 +73,7 @@ async fn is_refused(url: &str) -> bool {
 }
 
 #[tokio::test]
-async fn both_ends_of_a_range_are_taken_and_what_is_beyond_is_refused() {
+async fn range_includes_its_ends_only() {
     let mut checked = 0;
     for Parameter { name, stores, takes, .. } in parameters() {
         let Some((inside, beyond)) = ends(&takes) else { continue };
@@ -95,7 +95,7 @@ async fn both_ends_of_a_range_are_taken_and_what_is_beyond_is_refused() {
 }
 
 #[tokio::test]
-async fn succession_is_turned_on_where_no_queue_would_be_passed_over() {
+async fn succession_is_refused_with_fair_queue() {
     let locks = tenure::connect("memory:?succession=4").await.unwrap();
     assert!(!locks.capabilities().fair, "it is not on");
     let folder = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ async fn succession_is_turned_on_where_no_queue_would_be_passed_over() {
 }
 
 #[tokio::test]
-async fn names_of_lease_rows_are_spread_over_fewer_connections_than_row_locks_may_have() {
+async fn lease_rows_take_at_most_64_connections() {
     for url in ["postgres://u:p@127.0.0.1:1/d?connections=", "mysql://u:p@127.0.0.1:1/d?connections="] {
         assert!(!is_refused(&format!("{url}64")).await, "{url}64 is refused");
         assert!(is_refused(&format!("{url}65")).await, "{url}65 is taken");

@@ -9,12 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// What surely comes has come by then.
+/// Every expected byte has come by then.
 const LONG: Duration = Duration::from_secs(20);
-/// What does not come has not come by then.
+/// A byte that has not come by then does not come.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A server that puts this mark before whatever it sends back.
+/// A server that puts this mark before its echo.
 async fn echo(mark: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ fn is_reset(result: &io::Result<String>) -> bool {
 }
 
 #[tokio::test]
-async fn passes_and_counts() {
+async fn proxy_passes_and_counts_bytes() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(ask(&mut stream, "one").await.unwrap(), "aone");
@@ -75,7 +75,7 @@ async fn passes_and_counts() {
 
 /// To the server a client has stopped for good at the word, and only there.
 #[tokio::test]
-async fn stops_a_connection_at_a_word() {
+async fn connection_stops_at_word() {
     let proxy = proxy().await;
     let (mut stopped, mut other) = (connect(&proxy).await, connect(&proxy).await);
     proxy.set(Direction::Requests, Flow::StopAt(&["COMMIT", "END"]));
@@ -95,7 +95,7 @@ async fn stops_a_connection_at_a_word() {
 }
 
 #[tokio::test]
-async fn passes_much_and_closes_in_order() {
+async fn much_data_passes_and_closes_in_order() {
     let proxy = proxy().await;
     let (mut reader, mut writer) = connect(&proxy).await.into_split();
     let sent = 3_000_000;
@@ -123,7 +123,7 @@ async fn cut_resets_open_connections_and_serves_new_ones() {
 }
 
 #[tokio::test]
-async fn one_connection_is_hurt_and_another_is_not() {
+async fn one_connection_is_hurt_alone() {
     let proxy = proxy().await;
     let (mut first, mut second, mut third) =
         (connect(&proxy).await, connect(&proxy).await, connect(&proxy).await);
@@ -145,7 +145,7 @@ async fn one_connection_is_hurt_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn refuse_leaves_open_connections_and_the_port() {
+async fn refuse_leaves_open_connections_and_port() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;
     ask(&mut stream, "hello").await.unwrap();
@@ -176,7 +176,7 @@ async fn half_open_accepts_and_is_silent_until_mended() {
 }
 
 #[tokio::test]
-async fn half_open_hides_that_the_server_is_gone() {
+async fn half_open_hides_end_of_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap()).await.unwrap();
     let mut stream = connect(&proxy).await;
@@ -191,7 +191,7 @@ async fn half_open_hides_that_the_server_is_gone() {
 }
 
 #[tokio::test]
-async fn dropped_replies_had_their_requests_served_and_mending_resets() {
+async fn dropped_replies_belong_to_served_requests() {
     let proxy = proxy().await;
     let mut torn = connect(&proxy).await;
     let mut whole = connect(&proxy).await;
@@ -208,7 +208,7 @@ async fn dropped_replies_had_their_requests_served_and_mending_resets() {
 }
 
 #[tokio::test]
-async fn delay_moves_everything_by_the_same() {
+async fn delay_moves_all_bytes_equally() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;
     let by = Duration::from_secs(3);
@@ -229,7 +229,7 @@ async fn delay_moves_everything_by_the_same() {
 }
 
 #[tokio::test]
-async fn mending_hands_on_what_is_delayed() {
+async fn mending_delivers_delayed_bytes() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;
     proxy.delay(Direction::Requests, Duration::from_hours(1));
@@ -256,7 +256,7 @@ async fn greeting() -> SocketAddr {
     address
 }
 
-/// Who is reset connects again at once, and must not fall into the sabotage that is just being undone.
+/// A client connects again at once after a reset: its new connection must not meet the sabotage that just ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mending_spoils_no_new_connection() {
     const MANY: u64 = 100;
@@ -286,7 +286,7 @@ async fn mending_spoils_no_new_connection() {
 }
 
 #[tokio::test]
-async fn leads_to_the_upstream_of_now() {
+async fn proxy_follows_changed_upstream() {
     let proxy = proxy().await;
     let mut old = connect(&proxy).await;
     assert_eq!(ask(&mut old, "x").await.unwrap(), "ax");
@@ -296,14 +296,14 @@ async fn leads_to_the_upstream_of_now() {
 }
 
 #[tokio::test]
-async fn without_a_server_a_connection_is_reset() {
+async fn connection_without_server_is_reset() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let proxy = Proxy::start(gone).await.unwrap();
     assert!(is_reset(&reply(&mut connect(&proxy).await).await));
 }
 
 #[tokio::test]
-async fn dropping_it_closes_everything() {
+async fn dropped_proxy_closes_all_connections() {
     let proxy = proxy().await;
     let address = proxy.address();
     let mut stream = connect(&proxy).await;
@@ -321,7 +321,7 @@ async fn dropping_it_closes_everything() {
 }
 
 #[tokio::test]
-async fn a_proxy_hurts_as_any_saboteur_does() {
+async fn proxy_is_a_saboteur() {
     let proxy = proxy().await;
     let saboteur: &dyn Saboteur = &proxy;
     assert!(Hurt::NETWORK.into_iter().all(|hurt| saboteur.can(hurt)));

@@ -24,7 +24,7 @@ const ROW_LOCK: &str = "strategy=row-lock&connections=90&connect_timeout=12s";
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const PATIENT: &str = "connect_timeout=12s";
 
-/// What a queue in lease rows changes. The rest is shown without one.
+/// The groups that a queue in lease rows changes. The rest is shown without one.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 const OF_A_QUEUE: &[&str] = &[
     "store",

@@ -38,7 +38,7 @@ impl OnServer {
         Self { name, kind, parameters, groups: &[], server: OnceCell::new(), given: AtomicUsize::new(0) }
     }
 
-    /// The same, for these groups of cases alone.
+    /// This store, for these groups of cases alone.
     pub(crate) fn showing(self, groups: &'static [&'static str]) -> Self {
         Self { groups, ..self }
     }

@@ -38,7 +38,7 @@ impl InFile {
         Self { name, fair, groups, path: directory.path().join("locks.db"), _directory: Some(directory) }
     }
 
-    /// The same with a queue, for these groups of cases.
+    /// A store with a queue, for these groups of cases.
     pub(crate) fn fair(groups: &'static [&'static str]) -> Self {
         Self { name: "sqlite-fair", fair: true, groups, ..Self::new() }
     }

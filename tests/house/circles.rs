@@ -3,17 +3,17 @@
 use crate::source::File;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who needs whom.
+/// Arrows from each file to those that it needs.
 pub(crate) type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Who needs whom among a crate's files. A name counts where it is defined, wherever it is imported from.
+/// The arrows between a crate's files. A name counts where it is defined, wherever it is imported from.
 pub(crate) fn arrows(files: &[File]) -> Arrows {
     let places = files.iter().map(|file| (file.module.clone(), file)).collect();
     let house = House { files: places };
     files.iter().map(|file| (file.path.clone(), house.needed_by(file))).collect()
 }
 
-/// The same among rooms: the folders, each with the file of its name, and the files beside them.
+/// The arrows between rooms: the folders, each with the file of its name, and the files beside them.
 pub(crate) fn between_rooms(arrows: &Arrows) -> Arrows {
     let room = |path: &String| path.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned();
     let mut rooms = Arrows::new();
@@ -26,7 +26,7 @@ pub(crate) fn between_rooms(arrows: &Arrows) -> Arrows {
     rooms
 }
 
-/// Those that need each other, directly or through others.
+/// The files that need each other, directly or through others.
 pub(crate) fn circles(arrows: &Arrows) -> BTreeSet<Vec<String>> {
     let reached: BTreeMap<_, _> = arrows.keys().map(|from| (from, reached_from(from, arrows))).collect();
     let circle = |one| {
@@ -52,7 +52,7 @@ struct House<'a> {
 impl<'a> House<'a> {
     fn needed_by(&self, file: &File) -> BTreeSet<String> {
         let is_used = |name: &String| file.names.iter().any(|path| path[0] == *name);
-        // What is passed on without being used is needed by those who import it from here.
+        // A name that is only passed on is a need of its importers.
         let imported = file.imports.iter().filter(|import| !import.is_re_export || is_used(&import.name));
         let imported = imported.map(|import| import.path.clone());
         let named = file.names.iter().filter(|path| path.len() > 1).map(|path| {
@@ -64,7 +64,7 @@ impl<'a> House<'a> {
     }
 
     /// The file that defines what a module calls by this path. `None` if that is in another crate, or a module that has
-    /// others in it: what is used of those says more.
+    /// others in it: the names used from those say more.
     fn defined_in(&self, module: &[String], path: &[String]) -> Option<&'a File> {
         let (mut at, mut rest) = match path[0].as_str() {
             "crate" => (Vec::new(), &path[1..]),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_however_it_is_written() {
+    fn circle_is_found_in_any_notation() {
         let circle = [["a.rs", "b.rs"]];
         for (a, b) in [
             ("use crate::b::B;", "use super::a::A;"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_may_be_long_or_within_a_room() {
+    fn long_circle_and_circle_in_room_are_found() {
         let files = [
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "use crate::b::two::Two;"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_passes_names_on_is_in_no_circle() {
+    fn re_export_makes_no_circle() {
         let files = [
             ("lib.rs", "mod a;\npub use a::{One, Two};"),
             ("a.rs", "mod one;\nmod two;\npub use one::One;\npub use two::Two;"),

@@ -2,8 +2,7 @@
 //! understood, from the bottom up. That the maps which some of them give of their folders are true. And that tests on
 //! servers depend on no clock.
 //!
-//! What is seen is what a file names: its imports, and the paths in its code. That a file calls a method which another one
-//! adds to a type is not seen.
+//! Only names are seen: imports, and paths in code. A call of a method that another file adds to a type is not seen.
 
 mod circles;
 mod maps;
@@ -50,7 +49,7 @@ fn files(sources: &str) -> Vec<(String, String)> {
     files
 }
 
-/// Who needs whom in a crate.
+/// The arrows between the files of a crate.
 fn read(sources: &str) -> Arrows {
     let files: Vec<_> = files(sources).iter().map(|(path, text)| File::read(path, text)).collect();
     arrows(&files)
@@ -68,18 +67,18 @@ fn check(arrows: impl Fn(Arrows) -> Arrows) {
 }
 
 #[test]
-fn no_files_need_each_other() {
+fn files_have_no_circle() {
     check(|arrows| arrows);
 }
 
 /// Rooms: folders, each with the file of its name, and files beside them.
 #[test]
-fn no_rooms_need_each_other() {
+fn rooms_have_no_circle() {
     check(|arrows| between_rooms(&arrows));
 }
 
 #[test]
-fn maps_are_true() {
+fn maps_match_their_folders() {
     let (mut faults, mut count) = (Vec::new(), 0);
     for sources in crates() {
         let arrows = read(&sources);

@@ -1,4 +1,4 @@
-//! The map that a file gives of its folder: a table of what is where, whose rows need each other in one direction only.
+//! The map that a file gives of its folder: a table of its content, whose rows need each other in one direction only.
 
 use crate::circles::Arrows;
 use std::cmp::Ordering;
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 pub(crate) struct Map {
     /// Where the named are: empty, or like `policy/`.
     folder: String,
-    /// What is named, each with its row.
+    /// The names, each with its row.
     places: Vec<(String, usize)>,
     /// Modules that are there for tests only.
     tests: Vec<String>,
@@ -33,7 +33,7 @@ impl Map {
         (!places.is_empty()).then_some(Self { folder, places, tests })
     }
 
-    /// What is wrong with it, given who needs whom in the crate.
+    /// Its faults, given the arrows of the crate.
     pub(crate) fn faults(&self, arrows: &Arrows) -> Vec<String> {
         let within =
             |path: &String| Some(path.strip_prefix(&self.folder)?.trim_end_matches(".rs").to_owned());
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_map_names_what_is_there() {
+    fn map_names_existing_files() {
         assert_eq!(faults(&["`a`", "`b`, `d`"]), [""; 0]);
         assert_eq!(faults(&["`a`", "`d`"]), ["b is on no map", "b/c is on no map"]);
         assert_eq!(faults(&["`a`, `b`", "`d`, `e`"]), ["e is not there"]);
     }
 
     #[test]
-    fn rows_need_each_other_in_one_direction() {
+    fn map_rows_need_each_other_in_one_direction() {
         assert_eq!(faults(&["`a`", "`b`", "`d`"]), [""; 0]);
         assert_eq!(faults(&["`d`", "`b`", "`a`"]), [""; 0]);
         assert_eq!(faults(&["`d`", "`a`", "`b`"]), ["b needs d"]);

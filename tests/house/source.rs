@@ -1,4 +1,4 @@
-//! What a source file says of others: what it imports, and what its code names.
+//! The names that a source file takes from others, in its imports and in its code.
 
 /// A file of a crate, without its comments and its tests.
 pub(crate) struct File {
@@ -48,7 +48,7 @@ impl File {
     }
 }
 
-/// What stands before the file's modules of tests, which are its end.
+/// The text before the file's modules of tests, which are its end.
 fn without_tests(text: &str) -> &str {
     let begins_tests = |(at, _): &(usize, &str)| {
         let next = text[*at..].lines().nth(1).unwrap_or_default();

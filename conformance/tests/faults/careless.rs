@@ -10,14 +10,14 @@ use tenure_core::{
     StoreError, Token,
 };
 
-/// What the store does wrong.
+/// A flaw of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// Nothing.
     None,
-    /// A release frees the name, whoever holds it.
+    /// A release frees the name, even if another claim holds it.
     NoClaimCheckAtRelease,
-    /// A renewal makes its claim the holder again, whoever holds the name now.
+    /// A renewal makes its claim the holder again, even if another claim holds the name.
     RenewalRevives,
     /// The token is the same for all.
     NoTokens,

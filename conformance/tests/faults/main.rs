@@ -77,7 +77,7 @@ async fn safe_stores_pass() {
     }
     // One run of a few seconds may be so lucky that nothing is lost.
     assert!(grants > 50 && losses > 0, "{grants} grants, {losses} losses");
-    // Those have a test of their own.
+    // Inherited grants have a test of their own.
     kinds.remove("handed on");
     // The careless store has exclusive locks alone; what memory can do is asked of it.
     let all = ["conversions", "exclusive", "in a runtime that ends", "latches", "permits", "shared"];
@@ -100,12 +100,12 @@ async fn grants_are_handed_on(subject: Arc<dyn Subject>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_are_handed_on_in_memory() {
+async fn memory_grants_are_handed_on() {
     grants_are_handed_on(Arc::new(InMemory(Memory::new()))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_of_a_small_store_are_handed_on() {
+async fn small_store_grants_are_handed_on() {
     grants_are_handed_on(Careless::with(Flaw::None)).await;
 }
 
@@ -127,35 +127,35 @@ async fn is_caught(flaw: Flaw, broken: Broken) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_without_claim_check_is_caught() {
+async fn release_without_claim_check_is_caught() {
     is_caught(Flaw::NoClaimCheckAtRelease, Broken::TwoHolders).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_revives_is_caught() {
+async fn reviving_renewal_is_caught() {
     is_caught(Flaw::RenewalRevives, Broken::LostEarly).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_do_not_rise_are_caught() {
+async fn repeated_tokens_are_caught() {
     is_caught(Flaw::NoTokens, Broken::TokenDidNotRise).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn reserved_tokens_that_are_issued_again_are_caught() {
+async fn reissued_reserved_tokens_are_caught() {
     is_caught(Flaw::ReservesNothing, Broken::TokenDidNotRise).await;
 }
 
 /// The default excuses nothing but what was wiped or expired.
 #[tokio::test(start_paused = true)]
-async fn sessions_that_end_with_connections_are_caught() {
+async fn session_end_with_connection_is_caught() {
     let outcome = faults(Fragile::subject(false), PATIENCE).await;
     let broken = |violation: &Violation| violation.broken == Broken::TwoHolders;
     assert!(outcome.violations.iter().any(broken), "{}", shown(&outcome));
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_that_are_said_to_end_with_connections_are_excused() {
+async fn declared_session_end_with_connection_is_excused() {
     let outcome = faults(Fragile::subject(true), PATIENCE).await;
     assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
     let figures = &outcome.figures;

@@ -117,7 +117,7 @@ async fn program_that_dies_ends_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rubbish_ends_the_run() {
+async fn rubbish_line_ends_run() {
     let said = [
         "hello",
         "held seven",
@@ -148,7 +148,7 @@ async fn program_that_cannot_be_started_is_named() {
 
 /// With leases so long that there is no fault.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_line_is_noted_as_it_is_heard() {
+async fn program_lines_are_noted_on_arrival() {
     let mut options = frequent().with_lease(Duration::from_secs(20)).in_rounds_of(Duration::from_secs(10));
     (options.names, options.clients, options.processes) = (1, 1, 0);
     let once = r#"
@@ -159,7 +159,7 @@ release) echo lost $name again; echo lost;;"#;
     let shows = |outcome: &Outcome| outcome.figures.losses > 0 && outcome.figures.without > 0;
     let outcome = until(shows, once, options).await;
     let events = outcome.history.events().iter().filter(|event| event.client == "r0p1.1");
-    // What happens at the fence is drawn from the seed.
+    // Events at the fence are drawn from the seed.
     let said = events.filter(|event| !matches!(event.what, What::Reads { .. } | What::Writes { .. }));
     let heard: Vec<_> = said.map(|event| (event.at, &event.what)).collect();
     let [first @ .., (_, What::Closes), (_, What::Closed)] = &heard[..] else { panic!("{heard:?}") };

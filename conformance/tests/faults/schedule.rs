@@ -29,7 +29,7 @@ fn means() -> Means {
 
 proptest! {
     #[test]
-    fn the_same_seed_gives_the_same_faults(seed in any::<u64>(), round in 0..1000_u64) {
+    fn equal_seeds_give_equal_faults(seed in any::<u64>(), round in 0..1000_u64) {
         let options = Options::seeded(seed);
         let schedule = Schedule::of(&options, round, &means());
         prop_assert_eq!(&schedule, &Schedule::of(&options, round, &means()));
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn one_more_client_changes_nothing_for_the_others(seed in any::<u64>()) {
+    fn additional_client_leaves_other_schedules_alone(seed in any::<u64>()) {
         let options = Options::seeded(seed);
         let few = Schedule::of(&options, 0, &means());
         let more = Schedule::of(&options, 0, &Means { clients: 3, ..means() });
@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn a_known_seed() {
+fn known_seed_gives_known_schedule() {
     let options = Options::seeded(7).in_rounds_of(Duration::from_secs(5));
     let lines = Schedule::of(&options, 0, &means()).in_order();
     let lines = lines.iter().map(|(track, planned)| {
@@ -85,7 +85,7 @@ fn network_fails_during_other_faults_of_the_server() {
 }
 
 #[test]
-fn every_kind_of_fault_comes() {
+fn schedule_has_every_kind_of_fault() {
     let schedules = (0..50).map(|round| Schedule::of(&Options::seeded(1), round, &means()));
     let faults: Vec<AnyFault> =
         schedules.flat_map(|schedule| schedule.in_order()).map(|(_, planned)| planned.what).collect();
@@ -100,7 +100,7 @@ fn every_kind_of_fault_comes() {
     }
 }
 
-/// What a holder and a waiter note who believe, and wait, until the fault is over, instead of a lease.
+/// The notes of a holder and a waiter that believe, and wait, until the end of the fault instead of a lease.
 fn noticing_nothing_during(fault: &Planned, options: &Options) -> History {
     let begins = Stamp::ZERO + Duration::from_secs(100) + fault.at;
     let (due, over) = (begins + options.lease, begins + fault.lasts);
@@ -131,7 +131,7 @@ fn noticing_nothing_during(fault: &Planned, options: &Options) -> History {
 /// Faults lasted 2.5 leases at most, and the judge allows for 3: a loss that is noticed late, and a waiter that hangs,
 /// were never seen.
 #[test]
-fn some_faults_outlast_what_the_judge_allows_for() {
+fn some_faults_outlast_judge_allowance() {
     let options = Options::seeded(7);
     let judge = Judge::new().allowing(options.allowance);
     let found = |fault: &Planned| {

@@ -1,4 +1,4 @@
-//! A store that keeps its readers apart: they exclude nobody, and nobody excludes them.
+//! A store that keeps its readers apart: they exclude no other client, and none excludes them.
 
 use std::sync::Arc;
 use tenure_conformance::{BoxError, Subject, async_trait};

@@ -9,7 +9,7 @@ const UNTIL: u64 = 290;
 /// How many successors the client allows.
 const SUCCESSORS: u32 = 2;
 
-/// What a judge finds who allows for so many successors.
+/// The findings of a judge that allows for so many successors.
 fn found(script: &Script) -> Vec<Broken> {
     let judge = Judge::new().with_succession(SUCCESSORS);
     judge.judge(&script.history()).iter().map(|violation| violation.broken).collect()
@@ -34,7 +34,7 @@ fn releases(script: &mut Script, millis: u64, client: &str, token: u64) {
 }
 
 #[test]
-fn a_chain_that_is_right_is_found_right() {
+fn correct_chain_has_no_violation() {
     let mut script = first(40);
     inherits(&mut script, 20, 41, "a/2", 8);
     // The release returns when the successor holds already.
@@ -49,11 +49,11 @@ fn a_chain_that_is_right_is_found_right() {
 }
 
 #[test]
-fn a_successors_token_rises() {
+fn successor_needs_greater_token() {
     for token in [6, 7] {
         for effect in [Effect::None, Effect::Forgets { name: None }] {
             let mut script = first(40);
-            // Whatever the store forgot, it was not asked.
+            // The store was not asked, so its loss does not matter.
             script.fault(10, 11, "store", "wiped", effect);
             inherits(&mut script, 20, 41, "a/2", token);
             releases(&mut script, 60, "a/2", token);
@@ -74,7 +74,7 @@ fn holds_of_a_chain_exclude_each_other() {
 }
 
 #[test]
-fn a_chain_excludes_other_clients() {
+fn chain_excludes_other_clients() {
     for (enters, expected) in [(55, vec![Broken::TwoHolders]), (61, vec![])] {
         let mut script = first(40);
         inherits(&mut script, 20, 41, "a/2", 8);
@@ -95,7 +95,7 @@ fn forgotten(effect: Effect) -> Script {
 }
 
 #[test]
-fn what_is_forgotten_is_told_at_the_chains_next_contact_with_the_store() {
+fn forgotten_chain_is_excused_until_next_contact() {
     use Broken::{LostEarly, TokenDidNotRise, TwoHolders};
     for (effect, expected) in [
         (Effect::Forgets { name: Some("stock".into()) }, vec![]),
@@ -115,7 +115,7 @@ fn what_is_forgotten_is_told_at_the_chains_next_contact_with_the_store() {
 }
 
 #[test]
-fn a_chain_has_an_end() {
+fn chain_length_is_limited() {
     for (successors, expected) in [(SUCCESSORS, vec![]), (SUCCESSORS + 1, vec![Broken::WrongSuccessor])] {
         let mut script = first(10);
         for number in 1..=u64::from(successors) {
@@ -123,14 +123,14 @@ fn a_chain_has_an_end() {
             releases(&mut script, 10 * number + 10, "a/2", 7 + number);
         }
         assert_eq!(found(&script), expected, "{successors}");
-        // Nobody can ask for more than 32.
+        // More than 32 successors are not allowed.
         assert_eq!(Judge::new().judge(&script.history()), []);
     }
 }
 
 /// The request was sent before 1 ms; a third of the lease is 100 ms, and clocks are read to within 1 ms.
 #[test]
-fn nothing_is_handed_on_after_a_third_of_the_lease() {
+fn handover_after_third_of_lease_is_caught() {
     for (released, expected) in [(101, vec![]), (102, vec![Broken::WrongSuccessor])] {
         let mut script = first(released);
         inherits(&mut script, 20, 110, "a/2", 8);
@@ -141,7 +141,7 @@ fn nothing_is_handed_on_after_a_third_of_the_lease() {
 
 /// The labels of these clients differ.
 #[test]
-fn only_equals_inherit() {
+fn inheritance_needs_equal_locks() {
     let mut script = first(40);
     inherits(&mut script, 20, 41, "b/1", 8);
     releases(&mut script, 60, "b/1", 8);
@@ -149,7 +149,7 @@ fn only_equals_inherit() {
 }
 
 #[test]
-fn what_a_hold_hears_is_not_taken_for_its_successors() {
+fn answer_to_hold_is_not_its_successors() {
     let mut script = first(40);
     inherits(&mut script, 20, 41, "a/2", 8);
     let (claim, token, outcome) = (claim(7), 7, Outcome::Lost("expired".into()));

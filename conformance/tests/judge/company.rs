@@ -1,4 +1,4 @@
-//! Who may hold a name at the same time.
+//! Holders that may hold a name at the same time.
 
 use crate::script::{LEASE, Script, at};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn together(modes: &[Mode]) -> Script {
 }
 
 #[test]
-fn readers_stand_beside_readers_and_permits_beside_permits() {
+fn readers_and_permits_share_with_their_kind() {
     for modes in [
         &[Shared, Shared, Shared][..],
         &[permits(1, 3), permits(1, 3), permits(1, 3)],
@@ -39,7 +39,7 @@ fn readers_stand_beside_readers_and_permits_beside_permits() {
 }
 
 #[test]
-fn nobody_else_does() {
+fn other_modes_exclude_each_other() {
     use Broken::{TooManyHolders, TwoHolders};
     for (modes, expected) in [
         (&[Exclusive, Shared][..], vec![TwoHolders]),
@@ -58,7 +58,7 @@ fn nobody_else_does() {
 }
 
 #[test]
-fn permits_are_too_many_until_enough_have_gone() {
+fn excess_permits_end_with_enough_releases() {
     let mut script = Script::default();
     for number in 1..=4 {
         script.joins(number, &format!("c{number}"), number, permits(1, 3));
@@ -73,7 +73,7 @@ fn permits_are_too_many_until_enough_have_gone() {
 }
 
 #[test]
-fn a_conversion_changes_the_company() {
+fn conversion_changes_exclusion() {
     // A writer that becomes a reader lets readers in, and no sooner.
     for (enters, expected) in [(60, vec![]), (40, vec![Broken::TwoHolders])] {
         let mut script = Script::default();
@@ -96,7 +96,7 @@ fn a_conversion_changes_the_company() {
 }
 
 #[test]
-fn a_forgotten_reader_is_excused_for_a_lease() {
+fn forgotten_reader_is_excused_for_lease() {
     for (effect, expected) in
         [(Effect::Forgets { name: None }, vec![]), (Effect::None, vec![Broken::TwoHolders])]
     {
@@ -107,9 +107,9 @@ fn a_forgotten_reader_is_excused_for_a_lease() {
     }
 }
 
-/// As memory showed with seed 202, and SQLite with 203: a forced-out writer, who does not know it yet, becomes a reader.
+/// As memory showed with seed 202, and SQLite with 203: a forced-out writer that does not know it yet becomes a reader.
 #[test]
-fn a_forgotten_writer_is_excused_as_a_reader_too() {
+fn forgotten_writer_is_excused_as_reader() {
     use Broken::TwoHolders;
     for (effect, leaves, expected) in [
         (Effect::Forgets { name: None }, 80, vec![]),
@@ -127,7 +127,7 @@ fn a_forgotten_writer_is_excused_as_a_reader_too() {
 
 /// Its client stood still between the grant and the note of it.
 #[test]
-fn a_forgotten_grant_is_excused_though_it_is_noted_late() {
+fn forgotten_grant_is_excused_if_noted_late() {
     for (effect, expected) in [
         (Effect::Forgets { name: None }, vec![]),
         (Effect::None, vec![Broken::TwoHolders, Broken::TokenDidNotRise]),
@@ -141,7 +141,7 @@ fn a_forgotten_grant_is_excused_though_it_is_noted_late() {
 }
 
 #[test]
-fn those_who_stand_beside_each_other_may_be_noted_in_any_order() {
+fn shared_holders_may_be_noted_in_any_order() {
     for (mode, expected) in
         [(Shared, vec![]), (permits(1, 3), vec![]), (permits(2, 3), vec![Broken::TokenDidNotRise])]
     {
@@ -150,7 +150,7 @@ fn those_who_stand_beside_each_other_may_be_noted_in_any_order() {
         script.joins(20, "b", 2, mode).releases(25, "b", 2);
         script.granted_in(30, "a", early, 1, mode).releases(40, "a", 1);
         assert_eq!(found(&script), expected, "{mode}");
-        // Who asks later has a greater token, whatever the mode.
+        // The later holder has a greater token, in any mode.
         let mut script = Script::default();
         script.joins(20, "b", 2, mode).releases(25, "b", 2);
         script.joins(30, "a", 1, mode).releases(40, "a", 1);
@@ -159,7 +159,7 @@ fn those_who_stand_beside_each_other_may_be_noted_in_any_order() {
 }
 
 #[test]
-fn modes_survive_being_written() {
+fn modes_are_read_as_written() {
     let mut script = together(&[Shared, permits(2, 3), Exclusive]);
     script.converted(30, "c1", 1, Exclusive);
     let history = script.history();
@@ -179,9 +179,9 @@ fn holds() -> impl Strategy<Value = Vec<(u64, u64, Mode)>> {
 }
 
 proptest! {
-    /// A store that looks at who is there admits nobody wrongly; one that lets somebody in all the same is seen.
+    /// A store that checks the present holders breaks nothing; one that admits one holder too many is caught.
     #[test]
-    fn as_the_modes_admit(mut holds in holds()) {
+    fn judge_agrees_with_modes(mut holds in holds()) {
         holds.sort_by_key(|(from, ..)| *from);
         let (mut careful, mut careless) = (Script::default(), Script::default());
         let mut there: Vec<(u64, Mode)> = Vec::new();

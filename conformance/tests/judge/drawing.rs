@@ -44,7 +44,7 @@ fn as_text() {
 }
 
 #[test]
-fn a_waiter_and_a_wipe() {
+fn drawing_shows_waiter_and_wipe() {
     let mut script = Script::default();
     script.fault(1000, 4000, "store", "restarted empty", Effect::Forgets { name: None });
     script.asks(0, "c1/1", Some(2000));

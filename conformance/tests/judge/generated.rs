@@ -41,7 +41,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     prop::collection::vec(turn, 2..12)
 }
 
-/// What is broken, at a turn that is not the first.
+/// A flaw, at a turn that is not the first.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
     GrantedEarly(u64),
@@ -137,12 +137,12 @@ fn found(turns: &[Turn], flaw: Option<(usize, Flaw)>) -> Vec<Broken> {
 
 proptest! {
     #[test]
-    fn nothing_is_invented(turns in turns()) {
+    fn correct_generated_history_has_no_violation(turns in turns()) {
         prop_assert_eq!(found(&turns, None), []);
     }
 
     #[test]
-    fn every_flaw_is_found(turns in turns(), place in any::<prop::sample::Index>(), by in 1..19_u64, kind in 0..6) {
+    fn generated_flaw_is_found(turns in turns(), place in any::<prop::sample::Index>(), by in 1..19_u64, kind in 0..6) {
         let mut turns = turns;
         let place = 1 + place.index(turns.len() - 1);
         let (flaw, expected) = match kind {

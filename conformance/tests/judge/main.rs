@@ -1,4 +1,4 @@
-//! The judge finds what is broken, and nothing else.
+//! The judge finds each violation, and nothing else.
 
 mod chains;
 mod company;
@@ -12,7 +12,7 @@ use script::{Script, at, claim};
 use std::time::Duration;
 use tenure_conformance::judge::{Broken, Effect, History, Judge, Outcome, What};
 
-/// What a judge who allows for 100 ms finds.
+/// The findings of a judge that allows for 100 ms.
 fn found(script: &Script) -> Vec<Broken> {
     let judge = Judge::new().allowing(Duration::from_millis(100));
     judge.judge(&script.history()).iter().map(|violation| violation.broken).collect()
@@ -30,7 +30,7 @@ fn in_turn() -> Script {
 }
 
 #[test]
-fn what_is_right_is_found_right() {
+fn correct_history_has_no_violation() {
     assert_eq!(found(&in_turn()), []);
     assert_eq!(found(&Script::default()), []);
 }
@@ -99,7 +99,7 @@ fn release_of_an_overtaken_grant_is_an_error() {
 }
 
 #[test]
-fn a_store_made_to_forget_is_forgiven_for_a_lease() {
+fn forgetful_store_is_excused_for_lease() {
     for (effect, meets, renewed, expected) in [
         (Effect::Forgets { name: None }, 50, 290, vec![]),
         (Effect::Forgets { name: Some("stock".into()) }, 50, 290, vec![]),
@@ -107,7 +107,7 @@ fn a_store_made_to_forget_is_forgiven_for_a_lease() {
         (Effect::None, 50, 290, vec![Broken::TwoHolders]),
         // Before it happened …
         (Effect::Forgets { name: None }, 30, 290, vec![Broken::TwoHolders]),
-        // … and a lease after it: somebody let a forgotten grant be renewed.
+        // … and a lease after it: a forgotten grant was renewed.
         (Effect::Forgets { name: None }, 50, 700, vec![Broken::TwoHolders]),
     ] {
         let mut script = Script::default();
@@ -120,7 +120,7 @@ fn a_store_made_to_forget_is_forgiven_for_a_lease() {
 }
 
 #[test]
-fn a_failover_that_nobody_ordered_is_forgiven_as_well() {
+fn unplanned_failover_is_excused() {
     for (failed_over, expected) in [(true, vec![]), (false, vec![Broken::TwoHolders])] {
         let mut script = Script::default();
         script.asks(0, "a", None);
@@ -136,7 +136,7 @@ fn a_failover_that_nobody_ordered_is_forgiven_as_well() {
 }
 
 #[test]
-fn tokens_rise_whatever_happens() {
+fn falling_token_is_never_excused() {
     for token in [6, 7] {
         let mut script = in_turn();
         let call = script.asks(210, "a", None);
@@ -150,7 +150,7 @@ fn tokens_rise_whatever_happens() {
 }
 
 #[test]
-fn the_order_of_grants_is_the_stores() {
+fn token_order_follows_store() {
     // Frozen between the grant and its note: the note is late, the token is an early one.
     let mut script = Script::default();
     let a = script.asks(0, "a", None);
@@ -168,7 +168,7 @@ fn the_order_of_grants_is_the_stores() {
 }
 
 #[test]
-fn the_overtaken_stay_out_of_the_resource() {
+fn overtaken_holder_in_resource_is_caught() {
     let mut script = in_turn();
     script.reads(210, "a", 7, 2);
     assert_eq!(found(&script), [Broken::StaleAccess]);
@@ -181,7 +181,7 @@ fn the_overtaken_stay_out_of_the_resource() {
 }
 
 #[test]
-fn waits_end() {
+fn endless_wait_is_caught() {
     // In time, a little late, too late, never.
     for (ends, expected) in [(Some(300), 0), (Some(399), 0), (Some(402), 1), (None, 1)] {
         let mut script = in_turn();
@@ -203,7 +203,7 @@ fn waits_end() {
     assert_eq!(found(&script), [Broken::WaiterHung]);
     script.note(390, "c/1", What::Ended { call, why: "closed".into() });
     assert_eq!(found(&script), []);
-    // The dead wait for nothing, and who stands still cannot end.
+    // A dead client waits for nothing, and a frozen one cannot end.
     for (effect, to) in [(Effect::Kills, 301), (Effect::Stops, 600)] {
         let mut script = in_turn();
         let call = script.asks(100, "c", Some(300));
@@ -217,7 +217,7 @@ fn waits_end() {
 }
 
 #[test]
-fn losses_are_noticed_at_the_deadline() {
+fn loss_after_deadline_is_caught() {
     for (lost, frozen_to, expected) in [
         (Some(295), 0, 0),
         (Some(380), 0, 0),
@@ -242,20 +242,20 @@ fn losses_are_noticed_at_the_deadline() {
 
 /// The time is from before the guard was asked: there is nothing to allow for.
 #[test]
-fn nothing_excuses_a_guard_that_says_yes_past_its_deadline() {
+fn guard_held_past_deadline_is_never_excused() {
     for (asked, expected) in [(294, 0), (296, 0), (297, 1), (400, 1)] {
         let mut script = Script::default();
         script.asks(0, "a", None);
         script.granted(1, "a", 7, 290).holds(asked, "a", 7, 295).lost(asked + 1, "a", 7);
         assert_eq!(found(&script), vec![Broken::LossLate; expected], "{asked}");
-        // Whatever stood still meanwhile.
+        // Even if a client stood still meanwhile.
         script.fault(290, 500, "a", "frozen", Effect::Stops);
         assert_eq!(found(&script), vec![Broken::LossLate; expected], "{asked}");
     }
 }
 
 #[test]
-fn grants_end_no_sooner_than_their_lease() {
+fn grant_ended_before_lease_is_caught() {
     let told = |cause: &str, by_release: bool, effect| {
         let mut script = Script::default();
         script.asks(0, "a", None);
@@ -285,7 +285,7 @@ fn grants_end_no_sooner_than_their_lease() {
 }
 
 #[test]
-fn nothing_is_granted_after_close() {
+fn grant_after_close_is_caught() {
     let mut script = in_turn();
     script.note(210, "a", What::Closes).note(215, "a", What::Closed);
     assert_eq!(found(&script), []);
@@ -295,7 +295,7 @@ fn nothing_is_granted_after_close() {
 }
 
 #[test]
-fn locks_can_be_closed() {
+fn endless_close_is_caught() {
     let mut script = in_turn();
     script.note(210, "a", What::Closes).note(220, "b", What::Closes).note(230, "a", What::Closed);
     assert_eq!(found(&script), []);
@@ -306,7 +306,7 @@ fn locks_can_be_closed() {
 }
 
 #[test]
-fn a_history_survives_being_written() {
+fn history_is_read_as_written() {
     let history = in_turn().history();
     let mut lines = Vec::new();
     history.write(&mut lines).unwrap();
@@ -321,7 +321,7 @@ fn a_history_survives_being_written() {
 }
 
 #[test]
-fn the_smallest_is_shown_first() {
+fn smallest_violation_is_first() {
     let mut script = in_turn();
     script.asks(205, "a", None);
     script.granted(210, "a", 9, 500).asks(211, "b", None);
@@ -335,7 +335,7 @@ fn the_smallest_is_shown_first() {
 }
 
 #[test]
-fn what_is_left_held_is_a_leak() {
+fn lock_left_held_is_leak() {
     let mut script = in_turn();
     script.note(900, "store", What::Over);
     script.note(1500, "store", What::Leaked { name: "stock".into(), holders: "b".into() });
@@ -345,14 +345,14 @@ fn what_is_left_held_is_a_leak() {
 }
 
 #[test]
-fn a_latch_counts_each_party_once() {
-    // Of three parties two are counted for certain, and nobody knows about the third.
+fn latch_counts_each_party_once() {
+    // Of three parties two are counted for certain, and the third is in doubt.
     for (missing, expected) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
         let mut script = Script::default();
         let (name, since) = ("gate".to_owned(), at(0));
         script.note(50, "a", What::Looked { name, since, of: 3, begun: 3, sure: 2, missing });
         assert_eq!(found(&script), vec![Broken::LatchMiscounted; expected], "{missing}");
-        // A store that was wiped has forgotten the counts, and still cannot count who has not come.
+        // A store that was wiped has forgotten the counts, and still cannot count a party that has not come.
         script.fault(10, 11, "store", "wiped", Effect::Forgets { name: None });
         assert_eq!(found(&script), [], "{missing}");
         let (name, since) = ("other gate".to_owned(), at(20));

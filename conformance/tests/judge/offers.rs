@@ -42,7 +42,7 @@ fn two_holders_that_never_release_are_seen_in_the_last_note() {
 }
 
 #[test]
-fn clauses_that_need_what_is_not_offered_blame_nobody() {
+fn clause_is_skipped_without_its_ability() {
     let mut script = Script::default();
     granted(&mut script, 0, "a", "x");
     releases(&mut script, 100, "a", "x");
@@ -69,7 +69,7 @@ fn forgotten_grant_without_token_is_excused() {
 }
 
 #[test]
-fn note_may_leave_out_token_and_deadline() {
+fn note_may_omit_token_and_deadline() {
     let line = r#"{"at":1,"client":"a","what":"granted","call":1,"name":"n","claim":"x","mode":"exclusive",
         "lease":{"secs":1,"nanos":0},"label":""}"#
         .replace('\n', "");

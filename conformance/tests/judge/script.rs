@@ -39,7 +39,7 @@ impl Script {
         self.calls
     }
 
-    /// Granted with this token to who asked last.
+    /// Granted with this token to the last asking client.
     pub(crate) fn granted(&mut self, millis: u64, client: &str, token: u64, until: u64) -> &mut Self {
         let (call, claim) = (self.calls, claim(token));
         self.granted_as(millis, client, call, claim, token, until)
