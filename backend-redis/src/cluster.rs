@@ -215,7 +215,9 @@ impl Cluster {
         let ((tell, outcome), cluster) = (watch::channel(None), Arc::clone(self));
         *last = Some(LookUp { began: Moment::now() + pause, outcome: outcome.clone() });
         tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             tell.send_replace(Some(cluster.look_up().await));
         });
         outcome

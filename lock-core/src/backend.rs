@@ -222,6 +222,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Ends every grant of `name` by force, and returns its holders. Their guards learn of it at their next renewal at
     /// the latest.
     ///
+    /// Grants with a [lease](crate::Standing::Lease) end together with their claims: until their leases would have expired, a late
+    /// attempt of such a claim is answered with [`StoreError::claim_spent`]. If it were granted, the next renewal of the
+    /// old guard would succeed (clause U1).
+    ///
     /// # Errors
     ///
     /// [`StoreError::unsupported`] unless [`Capabilities::listing`].

@@ -40,8 +40,8 @@ impl StoreError {
         Self { kind: Kind::Unavailable, cause: cause.into() }
     }
 
-    /// Like [`unavailable`](Self::unavailable), for an attempt whose claim must not be used again: a request that ends
-    /// this claim's grant may still be on its way, and would end its next grant too.
+    /// Like [`unavailable`](Self::unavailable), for an attempt whose claim must not be used again: its grant was released
+    /// by force, or a request that ends its grant may still be on its way, and would end its next grant too.
     ///
     /// [`Locks`](crate::Locks) withdraws the claim, and asks again with another.
     pub fn claim_spent(cause: impl Into<Cause>) -> Self {

@@ -160,7 +160,9 @@ impl Lane {
     fn connect(&self, pause: Duration) -> Attempt {
         let dial = self.dial.clone();
         async move {
-            tokio::time::sleep(pause).await;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             opened(&dial).await
         }
         .boxed()

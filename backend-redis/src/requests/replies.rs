@@ -35,9 +35,9 @@ pub(crate) fn attempt(value: &Value) -> Result<AttemptReply, StoreError> {
             }
             _ => Err(unexpected(value)),
         },
-        Value::Nil => {
-            Err(StoreError::claim_spent("its claim was withdrawn, or released by force, before this request arrived"))
-        },
+        Value::Nil => Err(StoreError::claim_spent(
+            "its claim was withdrawn, or released by force, before this request arrived",
+        )),
         value => {
             let number = text(value).and_then(|digits| digits.parse().ok());
             number.and_then(Token::new).map(AttemptReply::Granted).ok_or_else(|| unexpected(value))

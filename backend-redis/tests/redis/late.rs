@@ -1,7 +1,8 @@
 //! Requests that arrive when their claims have been withdrawn.
 
-use crate::{LEASE, claim, claim_in, grant, hold, let_go, permits, proxy_to, server::Server, until};
+use crate::{LEASE, claim, claim_in, grant, hold, in_time, let_go, permits, proxy_to, server::Server, until};
 use futures_util::future::join_all;
+use std::time::Duration;
 use tenure_core::{Attempt, Backend, Claim, Mode};
 use tenure_redis::RedisBackend;
 
@@ -74,6 +75,9 @@ async fn late_request_of_a_withdrawn_claim_is_not_queued() {
     let before = server.scripts_called();
     let_go(&held_up);
     until("the late request comes", || server.scripts_called() > before).await;
+    // Answers on one connection come in order.
+    backend.holders(&given_up.name).await.unwrap();
+    assert_eq!(waiting(), 0, "it is queued");
     one.release(&held).await.unwrap();
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0, "it is served");
 }
@@ -89,4 +93,33 @@ async fn only_doubt_leaves_a_mark() {
     backend.withdraw(&waiting).await.unwrap();
     assert!(!record().contains('\n'), "{}", record());
     backend.release(&held).await.unwrap();
+}
+
+/// Its client is to ask with another claim, and at once: in the queue, the server would drop it again and again.
+#[tokio::test]
+async fn claim_released_by_force_is_not_queued() {
+    let server = Server::start();
+    let (one, other) = (server.fair().await, server.fair().await);
+    let forced = claim("a", LEASE);
+    grant(&one, &forced).await;
+    other.force_release(&forced.name).await.unwrap();
+    let held = grant(&other, &claim("a", LEASE)).await;
+    let again = in_time("an answer", one.acquire(&Claim { waits: true, ..forced })).await;
+    assert!(again.unwrap_err().spends_claim());
+    assert!(other.waiting(&held.name).await.unwrap().is_empty());
+}
+
+/// Also if the lease that it ended is far longer than records are remembered.
+#[tokio::test]
+async fn forced_release_is_remembered_beyond_the_next_grant() {
+    let server = Server::start();
+    let options = server.options().remember(Duration::from_mins(1));
+    let backend = RedisBackend::connect(options).await.unwrap();
+    let forced = claim("a", Duration::from_mins(10));
+    grant(&backend, &forced).await;
+    backend.force_release(&forced.name).await.unwrap();
+    let next = grant(&backend, &claim("a", Duration::from_secs(20))).await;
+    backend.release(&next).await.unwrap();
+    assert!(server.tell::<u64>(&["TTL", "tenure:a\u{1f}{tenure:a}r"]) > 590);
+    assert!(backend.try_acquire(&forced).await.unwrap_err().spends_claim());
 }

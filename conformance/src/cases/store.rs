@@ -10,12 +10,12 @@ use crate::{
 use futures_util::{TryFutureExt, poll};
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Claim, ClaimId, Conversion, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release,
-    Renewal, Standing, StoreError, Token, lease::MIN_LEASE,
+    Attempt, AttemptAll, Backend, Claim, ClaimId, Conversion, Grant, HolderInfo, LossCause, Mode, Moment,
+    Name, Release, Renewal, Standing, StoreError, Token, lease::MIN_LEASE,
 };
 
 cases!("store":
-    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again, reserved_tokens_are_nobody_elses,
+    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again, late_attempt_for_several_takes_back_nothing_held, reserved_tokens_are_nobody_elses,
     late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
     renewal_revives_nothing, renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
@@ -112,20 +112,57 @@ async fn forced_claim_is_not_granted_again(stage: &Stage) -> Check {
     let next = within(PATIENCE, "acquiring a free name", store.acquire(&claim(&name, LEASE)?)).await??;
     released(store, &next).await?;
     match acquire().await? {
-        Err(error) => ensure!(error.spends_claim(), "its claim was released by force, and may be used again: {error}"),
+        Err(error) => {
+            ensure!(
+                error.spends_claim(),
+                "a claim that was released by force was used again: got {error:?}, expected StoreError::claim_spent"
+            );
+        }
         Ok(again) => {
             ensure_matches!(again.standing, Standing::Session(_));
             rises(Some(next.token), again.token)?;
             released(store, &again).await?;
             // A release that was carried out does not turn into a loss when it is repeated.
             let repeated = store.release(&again).await?;
-            ensure!(!matches!(repeated, Release::Lost(LossCause::Forced)), "it was released, and then {repeated:?}");
+            ensure!(
+                !matches!(repeated, Release::Lost(LossCause::Forced)),
+                "a release that was carried out was repeated: got {repeated:?}, expected another answer than Lost(Forced)"
+            );
             return Ok(());
         }
     }
-    ensure_matches!(store.renew(std::slice::from_ref(&first)).await?[..], [Renewal::Lost(LossCause::Forced)]);
+    let renewal = store.renew(std::slice::from_ref(&first)).await?;
+    let (is_lost, is_forced) =
+        (matches!(renewal[..], [Renewal::Lost(_)]), renewal == [Renewal::Lost(LossCause::Forced)]);
+    ensure!(
+        is_forced || is_lost && matches!(first.standing, Standing::Session(_)),
+        "a grant that was released by force was renewed: got {renewal:?}, expected Lost(Forced)"
+    );
     // Its client asks with another claim.
     released(store, &granted(store, &claim(&name, LEASE)?).await?).await
+}
+
+/// Two names are granted in one request, and one of them is released by force. A copy of the request arrives late: it grants
+/// neither, and the other name stays held.
+async fn late_attempt_for_several_takes_back_nothing_held(stage: &Stage) -> Check {
+    stage.needs(Need::Together)?;
+    // A Cluster keeps names with one tag together.
+    let (client, names) = (stage.client().await?, [stage.name("{tag}a"), stage.name("{tag}b")]);
+    let store = &**client.probe.backend();
+    let claims = [claim(&names[0], LEASE)?, claim(&names[1], LEASE)?];
+    let AttemptAll::Granted(grants) = store.try_acquire_all(&claims).await? else {
+        return Err(Stop::failed("two free names were refused"));
+    };
+    store.force_release(&claims[1].name).await?;
+    let late = store.try_acquire_all(&claims).await;
+    ensure!(
+        !matches!(late, Ok(AttemptAll::Granted(_))),
+        "a claim that was released by force was granted again: got {late:?}, expected StoreError::claim_spent"
+    );
+    refused(store, &names[0]).await?;
+    let free = granted(store, &claim(&names[1], LEASE)?).await?;
+    released(store, &free).await?;
+    released(store, &grants[0]).await
 }
 
 /// So many that the store's clock does not pass them meanwhile: the tokens of ten seconds.

@@ -127,8 +127,10 @@ impl Model {
                 Some(Answer::Holders(told)) => told.iter().filter_map(|(claim, ..)| *claim).collect(),
                 _ => of_held.collect(),
             };
-            ended.iter().for_each(|claim| known.record.withdraw(*claim));
-            return answer.is_some() || !ended.is_empty();
+            for claim in &ended {
+                known.record.withdraw(*claim);
+            }
+            return matches!(answer, Some(Answer::Holders(_))) || answer.is_none() && !ended.is_empty();
         }
         known.record.force_release(name, known.now);
         self.forced.extend(held.iter().filter_map(|holder| holder.claim));
@@ -172,15 +174,17 @@ impl Model {
             let known = self.known(&claim.name);
             match known.record.would_grant(claim, known.now) {
                 Ok(true) => {}
-                Ok(false) => refusals.push(false),
-                Err(_) => refusals.push(true),
+                Ok(false) => refusals.push([true, false]),
+                // A store may look at the holders first.
+                Err(error) if error.spends_claim() => refusals.push([true, true]),
+                Err(_) => refusals.push([false, true]),
             }
         }
         // If several names are refused, the store gives the reason of any.
         if !refusals.is_empty() {
             return match answer {
-                Some(Answer::Busy) => claims.len() > 1 || refusals == [false],
-                Some(Answer::Disagrees) => refusals.contains(&true),
+                Some(Answer::Busy) => claims.len() > 1 || refusals[0][0],
+                Some(Answer::Disagrees) => refusals.iter().any(|[_, disagrees]| *disagrees),
                 _ => false,
             };
         }

@@ -198,7 +198,11 @@ impl Acquisition {
                 Ok(grant) => return Ok(Some(grant)),
                 Err(error) if error.is_unavailable() => {
                     let (name, store, spent) = (&self.name, &self.client.store.name, error.spends_claim());
-                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "the store is unavailable; trying again");
+                    if spent {
+                        tracing::warn!(lock.name = %name, lock.store = %store, %error, "the claim cannot be used again; trying another");
+                    } else {
+                        tracing::warn!(lock.name = %name, lock.store = %store, %error, "the store is unavailable; trying again");
+                    }
                     *trouble = Some((Moment::now(), error));
                     pauses.pause().await;
                     if spent {

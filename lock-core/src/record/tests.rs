@@ -288,6 +288,12 @@ proptest! {
             world.take(step);
         }
         let World { mut record, mut now, claims, .. } = world;
+        // After a forced release, a client withdraws its spent claim.
+        for claim in &claims {
+            if record.would_grant(claim, now).is_err_and(|error| error.spends_claim()) {
+                record.withdraw(claim.id);
+            }
+        }
         let line: Vec<Claim> = record.queue.places().filter_map(|(id, _)| claims.iter().find(|claim| claim.id == id)).cloned().collect();
         let mut served = Vec::new();
         // A lease and a mark are over by then, and no waiter loses its place.

@@ -16,7 +16,12 @@ if ARGV[4] and attempt > withdrawn and last ~= 0 then
   end
   lines[#lines + 1] = '\n-' .. claim .. '#' .. ARGV[2] .. ' ' .. string.format('%.0f', now + ARGV[4])
   if #lines > 52 then
-    table.remove(lines, 3)
+    for at = 3, #lines do
+      if string.sub(lines[at], 1, 2) == '\n-' then
+        table.remove(lines, at)
+        break
+      end
+    end
   end
   -- The record may be another holder's, with a longer lease.
   local remember = math.max(ARGV[3], math.ceil(call('PTTL', record) / 1000))

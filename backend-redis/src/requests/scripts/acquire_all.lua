@@ -27,7 +27,8 @@ for i = 1, #KEYS, 2 do
   end
   if not token then
     for held = 1, #KEYS, 2 do
-      if call('GET', KEYS[held]) == ARGV[2 * held - 1] then
+      -- What a claim held before stays its own.
+      if not again[held] and call('GET', KEYS[held]) == ARGV[2 * held - 1] then
         call('DEL', KEYS[held])
       end
     end

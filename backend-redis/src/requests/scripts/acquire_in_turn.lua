@@ -3,7 +3,7 @@
 -- KEYS: lock, record, queue, waiters. ARGV: claim, lease in ms, what people are told of the holder, seconds to remember
 -- the record, how the lock is to be held, how many permits it takes, and, unless the claim is not to wait, the channel on
 -- which its client listens.
--- Answers with the token as text; with nil to a withdrawn claim; with how the lock is held, in a list, when that is with
+-- Answers with the token as text; with nil to a claim that was withdrawn or released by force; with how the lock is held, in a list, when that is with
 -- another number of permits; or with what is left of the others' leases in ms, or -1, and the server's clock in seconds and
 -- microseconds.
 local call, lock, record, claim, lease, how, take, inbox =
@@ -28,6 +28,10 @@ if held.how ~= 'alone' and (serve(KEYS, held, ARGV[4], claim) or claim) == claim
   return token or bad
 end
 if inbox then
+  local marks = text_at(record) or ''
+  if string.find(marks, '\n-' .. claim, 1, true) or string.find(marks, '\n!' .. claim, 1, true) then
+    return nil
+  end
   call('ZADD', KEYS[3], 'NX', time[1] * 1000000 + time[2], claim)
   call('HSET', KEYS[4], claim, string.format('%.0f %s %s %s\n%s\n%s', now + LIVES, lease, take, how, ARGV[3], inbox))
   call('PEXPIRE', KEYS[3], LIVES * 2)

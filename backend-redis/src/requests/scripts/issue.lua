@@ -41,15 +41,17 @@ local function issue(record, time, claim, told, remember, more)
   elseif at_least(number, first) then
     token = string.format('%.0f', number + 1 + (more or 0))
   end
-  local marks = {}
+  local marks, spent = {}
   for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
     if tonumber(till) >= tonumber(time[1]) then
-      if string.sub(mark, 2) == claim then
-        redis.call('SET', record, last, 'EX', remember)
-        return nil
-      end
+      spent = spent or string.sub(mark, 2) == claim
+      remember = math.max(remember, till - time[1] + 1)
       marks[#marks + 1] = '\n' .. mark .. ' ' .. till
     end
+  end
+  if spent then
+    redis.call('SET', record, last, 'EX', remember)
+    return nil
   end
   redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. table.concat(marks), 'EX', remember)
   return token
