@@ -12,9 +12,6 @@ pub struct Case {
     pub name: &'static str,
     /// Whether no other case of the same store may run at the same time, because this one disturbs the store itself.
     pub alone: bool,
-    /// Whether no other case of any store may run at the same time, because this one asserts a bound of well under a
-    /// second.
-    pub punctual: bool,
     /// The clock on which it runs.
     pub clock: Clock,
     /// The form in which [`Client::lock`](crate::Client::lock) locks a name in this case.
@@ -54,7 +51,6 @@ impl Case {
             group,
             name,
             alone: false,
-            punctual: false,
             clock: Clock::Either,
             form: Form::Lock,
             shared: false,
@@ -66,11 +62,6 @@ impl Case {
     /// Gives the case the store for itself, because it disturbs the store or keeps it very busy.
     pub(crate) const fn alone(self) -> Self {
         Self { alone: true, ..self }
-    }
-
-    /// Gives the case the machine for itself, because other work would break its short bound.
-    pub(crate) const fn punctual(self) -> Self {
-        Self { punctual: true, ..self }
     }
 
     /// Runs the case only in virtual time, because `tenure-core` alone decides it.

@@ -30,8 +30,7 @@ mod waiting;
 
 use crate::{Case, Form};
 
-/// Returns all cases, in the order of the contract; those that disturb the store come after the others, and the
-/// punctual ones last.
+/// Returns all cases, in the order of the contract; those that disturb the store come last.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let groups = [
@@ -73,6 +72,6 @@ pub fn all() -> Vec<Case> {
         faults::CASES.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))
     });
     let mut cases: Vec<Case> = groups.into_iter().flatten().copied().chain(alike).chain(beside).collect();
-    cases.sort_by_key(|case| (case.punctual, case.alone));
+    cases.sort_by_key(|case| case.alone);
     cases
 }

@@ -100,8 +100,7 @@ struct Turn {
 
 impl Turn {
     async fn run(self, case: Case) -> Outcome {
-        let shares = !case.alone && !case.punctual;
-        let _permit = OptionFuture::from(shares.then(|| self.sharing.acquire())).await;
+        let _permit = OptionFuture::from((!case.alone).then(|| self.sharing.acquire())).await;
         if let Some(next) = self.next {
             tokio::spawn(next.start());
         }
@@ -111,18 +110,14 @@ impl Turn {
 
 /// The order of the cases. First come those that share their store, one store after the other, so that few servers are
 /// busy at the same time. Then come those that need a store for themselves, of all stores in turn: each mostly waits,
-/// and the others inject their faults meanwhile. The punctual cases come last, when nothing else runs.
+/// and the others inject their faults meanwhile.
 fn in_order<T>(lanes: Vec<Vec<(Case, T)>>) -> Vec<(Case, T)> {
     let mut numbered: Vec<_> = lanes
         .into_iter()
         .enumerate()
         .flat_map(|(lane, cases)| cases.into_iter().enumerate().map(move |(at, case)| (lane, at, case)))
         .collect();
-    numbered.sort_by_key(|(lane, at, (case, _))| match (case.punctual, case.alone) {
-        (false, false) => (0, *lane, *at),
-        (false, true) => (1, *at, *lane),
-        (true, _) => (2, *lane, *at),
-    });
+    numbered.sort_by_key(|(lane, at, (case, _))| if case.alone { (1, *at, *lane) } else { (0, *lane, *at) });
     numbered.into_iter().map(|(.., case)| case).collect()
 }
 
@@ -143,22 +138,18 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// The order keeps the run short, and the punctual cases reliable.
+    /// The order keeps the run short.
     #[test]
-    fn lone_cases_interleave_and_punctual_cases_come_last() {
+    fn lone_cases_come_last_and_interleave() {
         let lane =
             |store: &'static str| cases::all().into_iter().map(|case| (case, store)).collect::<Vec<_>>();
         let order = in_order(vec![lane("a"), lane("b"), lane("c")]);
         assert_eq!(order.len(), cases::all().len() * 3);
-        let first = |wanted: fn(&Case) -> bool| order.iter().position(|(case, _)| wanted(case)).unwrap();
-        let (alone, punctual) = (first(|case| case.alone), first(|case| case.punctual));
-        let stores =
-            |from: usize, to: usize| order[from..to].iter().map(|(_, store)| *store).collect::<Vec<_>>();
-        assert!(stores(0, alone).is_sorted(), "one store after the other");
-        let turns = stores(alone, punctual);
+        let (shared, alone) = order.split_at(order.iter().position(|(case, _)| case.alone).unwrap());
+        assert!(shared.is_sorted_by_key(|(_, store)| store), "one store after the other");
+        assert!(alone.iter().all(|(case, _)| case.alone));
+        let turns: Vec<&str> = alone.iter().map(|(_, store)| *store).collect();
         assert!(turns.chunks(3).all(|turn| turn == ["a", "b", "c"]), "in turn: {turns:?}");
-        assert!(order[alone..punctual].iter().all(|(case, _)| case.alone && !case.punctual));
-        assert!(order[punctual..].iter().all(|(case, _)| case.punctual));
         let names: HashSet<String> = order.iter().map(|(case, store)| case.full_name(store)).collect();
         assert_eq!(names.len(), order.len(), "each once");
     }

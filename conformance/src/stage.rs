@@ -5,6 +5,7 @@ use crate::{
     any_records::RecordClient,
     check::{Check, Stop, chain, eventually, within},
     saboteur::{Hurt, Saboteur},
+    stopped_clock::with_stopped_clock,
     victim::Victim,
 };
 use std::{
@@ -47,6 +48,20 @@ impl Opener {
     /// Makes a new client. The store runs its tasks in the runtime of this call, unless it has a better place.
     pub(crate) async fn client(&self) -> Check<Client> {
         Ok(self.client_of(open(&*self.subject).await?))
+    }
+
+    /// Makes new clients whose tasks in the background follow the clock of this runtime, and stand still with it.
+    pub(crate) async fn with_stoppable_clock<const N: usize>(&self) -> Check<[Client; N]> {
+        with_stopped_clock(async {
+            let mut clients = Vec::with_capacity(N);
+            for number in 0..N {
+                let client = self.client().await?;
+                client.lock(format!("{number}.{}", ClaimId::new())).acquire().await?.release().await?;
+                clients.push(client);
+            }
+            clients.try_into().map_err(|_| Stop::failed("as many clients as were asked for"))
+        })
+        .await
     }
 
     /// Makes a new client of the backend that `other` uses.

@@ -28,16 +28,14 @@ pub(crate) struct Tested {
     started: OnceCell<Result<(), String>>,
     /// Shared by cases; a case that disturbs the store itself takes it exclusively.
     quiet: Arc<RwLock<()>>,
-    /// Shared by cases of all stores; one that is sensitive to timing takes it exclusively.
-    calm: Arc<RwLock<()>>,
 }
 
 impl Tested {
     pub(crate) fn all(subjects: Subjects) -> Vec<Arc<Self>> {
-        let (mut servers, calm) = (HashMap::<String, Arc<RwLock<()>>>::new(), Arc::default());
+        let mut servers = HashMap::<String, Arc<RwLock<()>>>::new();
         let tested = |subject: Arc<dyn Subject>| {
             let quiet = Arc::clone(servers.entry(subject.disturbs()).or_default());
-            Arc::new(Self { subject, started: OnceCell::new(), quiet, calm: Arc::clone(&calm) })
+            Arc::new(Self { subject, started: OnceCell::new(), quiet })
         };
         subjects.into_iter().map(tested).collect()
     }
@@ -59,9 +57,7 @@ impl Tested {
                 Outcome::Ignored(absent.clone())
             };
         }
-        // In this order, a case that waits for its store does not keep a punctual case of another store waiting.
         let _quiet = Access::at(&self.quiet, case.alone).await;
-        let _calm = Access::at(&self.calm, case.punctual).await;
         let outcome = outcome_of(Arc::clone(&self.subject), case).await;
         if case.alone { self.healed(outcome).await } else { outcome }
     }
@@ -86,7 +82,6 @@ impl Tested {
     }
 
     async fn started(&self) -> Result<(), &String> {
-        let _calm = self.calm.read().await;
         let start = || async { self.subject.start().await.map_err(|absent| absent.to_string()) };
         self.started.get_or_init(start).await.as_ref().copied()
     }

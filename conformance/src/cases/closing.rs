@@ -11,7 +11,7 @@ use crate::{
     stopped_clock::with_stopped_clock,
 };
 use std::time::Duration;
-use tenure_core::{Error, Guard, Moment};
+use tenure_core::{Error, Guard};
 use tokio::task::JoinHandle;
 
 cases!("closing":
@@ -55,16 +55,17 @@ async fn other_clients_go_on(stage: &Stage) -> Check {
 /// lock is released, so it cannot ask again by itself.
 async fn other_clients_still_get_wakeups(stage: &Stage) -> Check {
     stage.needs(Need::Wakeups)?;
-    let (clients, names) = (stage.opener(), [stage.name("a"), stage.name("brief")]);
+    let clients = stage.opener();
+    let rounds = ["a", "b", "c"].map(|name| [stage.name(name), stage.name(&format!("{name}.brief"))]);
     in_own_runtime(move || async move {
-        let (holder, one) = (clients.client().await?, clients.client().await?);
-        for _ in 0..3 {
+        let [holder, one] = clients.with_stoppable_clock().await?;
+        for names in rounds {
             let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
             let woken = with_stopped_clock(async {
                 guard.release().await?;
-                waiter.await?
+                Ok(waiter.await??.release().await?)
             });
-            woken.await?.release().await?;
+            woken.await?;
         }
         Ok(())
     })

@@ -116,10 +116,10 @@ async fn zero_wait_is_try(stage: &Stage) -> Check {
 /// A lock is released while a client waits. The waiter's timers stand still, so it cannot ask again by itself.
 async fn wakes_on_release(stage: &Stage) -> Check {
     stage.needs(Need::Wakeups)?;
-    let (clients, name) = (stage.opener(), stage.name("a"));
+    let (clients, names) = (stage.opener(), ["a", "b", "c"].map(|name| stage.name(name)));
     in_own_runtime(move || async move {
-        let (one, other) = (clients.client().await?, clients.client().await?);
-        for _ in 0..3 {
+        let [one, other] = clients.with_stoppable_clock().await?;
+        for name in names {
             let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
             let waiter = waiter(other.lock(&name));
             eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
@@ -127,10 +127,10 @@ async fn wakes_on_release(stage: &Stage) -> Check {
             pause::settle(Duration::from_millis(150)).await;
             let woken = with_stopped_clock(async {
                 guard.release().await?;
-                waiter.await?
+                let (guard, _) = waiter.await??;
+                Ok(guard.release().await?)
             });
-            let (guard, _) = woken.await?;
-            guard.release().await?;
+            woken.await?;
         }
         Ok(())
     })
@@ -340,7 +340,7 @@ async fn one_contender_per_process(stage: &Stage) -> Check {
 
 /// The reply of a grant is lost. The client asks again with the same claim, and no second grant exists.
 async fn grant_with_lost_reply_is_adopted(stage: &Stage) -> Check {
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
     let claims = || {
         let about = one.probe.calls().about(&name).into_iter();
         let grants = about.filter(|call| matches!(call.method, Method::Acquire | Method::TryAcquire));
@@ -358,7 +358,7 @@ async fn grant_with_lost_reply_is_adopted(stage: &Stage) -> Check {
     one.probe.next(Method::TryAcquire, Fault::LoseReply);
     ensure_matches!(one.lock(&name).try_acquire().await, Err(Error::Unavailable { .. }));
     one.close().await;
-    Ok(free_at_once(&other.lock(&name)).await?.release().await?)
+    Ok(free_at_once(&next.lock(&name)).await?.release().await?)
 }
 
 /// The store carries a request out after its client has withdrawn the claim. The name is free at the latest when the
