@@ -23,8 +23,7 @@
 //! | `waiting` | a claim that waits in the queue |
 //! | `recipe` | one attempt: a claim enters the queue, and looks whether it holds |
 //! | `convert`, `latch`, `people` | changes of mode; latches; holders and waiters |
-//! | `queue`, `watch`, `removal` | the order of the claims, and the holders; the watch on a grant; how nodes are
-//! deleted |
+//! | `queue`, `watch`, `removal` | the order of the claims, and the holders; the watch on a grant; node deletion |
 //! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
 //! | `vigil`, `heartbeats` | waiters whose watch may be lost; until when the session certainly lasts |
 //! | `url`, `options`, `login`, `tls` | from a URL to options |
