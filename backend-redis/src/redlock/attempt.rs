@@ -43,9 +43,6 @@ impl Voters {
             return Ok(Outcome::Granted(grant));
         }
         self.end_attempt(claim, attempt, &tally).await;
-        if let Some(spent) = tally.spent() {
-            return Err(StoreError::claim_spent(spent.to_string()));
-        }
         if self.quorum.is_met(tally.answered()) {
             return Ok(Outcome::Refused { free_in: tally.free_in(), split: tally.is_split() });
         }

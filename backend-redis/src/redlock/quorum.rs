@@ -38,12 +38,18 @@ impl Quorum {
         let mut silent: Vec<StoreError> = silent.into_iter().map(|silence| silence.error).collect();
         silent.sort_by_key(StoreError::is_unavailable);
         let lasting = silent.first().is_some_and(|error| !error.is_unavailable());
+        let spent = silent.iter().any(StoreError::spends_claim);
         let what = match silent.first() {
             Some(first) => format!("no majority of the {servers} servers answered: {first}"),
             None => format!("no majority of the {servers} servers answered in time"),
         };
         let error = TooFew { what, source: silent.into_iter().next() };
-        if lasting { StoreError::failed(error) } else { StoreError::unavailable(error) }
+        match (spent, lasting) {
+            // Another claim may be granted by these servers.
+            (true, _) => StoreError::claim_spent(error),
+            (false, true) => StoreError::failed(error),
+            (false, false) => StoreError::unavailable(error),
+        }
     }
 
     /// The error if it depends on silent servers whether this name is held.

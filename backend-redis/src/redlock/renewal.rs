@@ -22,10 +22,7 @@ impl RenewalCount {
     }
 
     fn verdict(&self, quorum: Quorum) -> Renewal {
-        // A forced release may have reached a claim at one server only: the others of its majority did not have it.
-        if self.lost.contains(&LossCause::Forced) {
-            Renewal::Lost(LossCause::Forced)
-        } else if quorum.is_met(self.renewed) {
+        if quorum.is_met(self.renewed) {
             Renewal::Renewed
         } else if quorum.is_beyond(self.lost.len()) {
             Renewal::Lost(most(&self.lost))
@@ -95,7 +92,5 @@ mod tests {
         assert_eq!(verdict(&[renewed, renewed, taken, taken, taken]), taken);
         assert_eq!(verdict(&[renewed, renewed, taken, taken, renewed]), renewed);
         assert_eq!(verdict(&[]), Renewal::Unanswered);
-        let forced = Renewal::Lost(LossCause::Forced);
-        assert_eq!(verdict(&[renewed, renewed, renewed, forced]), forced);
     }
 }

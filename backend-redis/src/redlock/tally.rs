@@ -3,7 +3,7 @@
 use super::{quorum::Quorum, voter::Vote};
 use crate::connection::errors::Failure;
 use std::time::Duration;
-use tenure_core::{StoreError, Token};
+use tenure_core::Token;
 
 /// The servers' answers to one attempt.
 pub(crate) struct Tally {
@@ -64,9 +64,6 @@ impl Tally {
     }
 
     pub(crate) fn next(&mut self) -> NextStep {
-        if self.spent().is_some() {
-            return NextStep::Lost;
-        }
         if let Some(token) =
             self.token.filter(|_| self.quorum.is_met(self.count(|it| matches!(it, Stand::Raised))))
         {
@@ -118,15 +115,6 @@ impl Tally {
 
     fn count(&self, is: impl Fn(&Stand) -> bool) -> usize {
         self.voters.iter().filter(|voter| is(voter)).count()
-    }
-
-    /// A server's error if it says that the claim must not be used again. It may be the only one that knows: the others of
-    /// the majority that a forced release reached may not have had the claim.
-    pub(crate) fn spent(&self) -> Option<&StoreError> {
-        self.voters.iter().find_map(|voter| match voter {
-            Stand::Silent(silence) if silence.error.spends_claim() => Some(&silence.error),
-            _ => None,
-        })
     }
 
     /// How many servers answered.
@@ -183,6 +171,7 @@ impl Stand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure_core::StoreError;
 
     fn token(number: u64) -> Token {
         Token::new(number).unwrap()
@@ -202,18 +191,6 @@ mod tests {
 
     fn tally(servers: usize) -> Tally {
         Tally::new(Quorum { servers })
-    }
-
-    /// A forced release reached the claim at one server; the two others of its majority did not have the claim.
-    #[test]
-    fn claim_is_spent_if_one_server_says_so() {
-        let mut tally = tally(3);
-        tally.voted(0, Ok(yes(7)));
-        let error = StoreError::claim_spent("released by force");
-        tally.voted(1, Err(Failure { error, in_doubt: false }));
-        tally.voted(2, Ok(yes(8)));
-        assert_eq!(tally.next(), NextStep::Lost);
-        assert!(tally.spent().is_some());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) struct Model {
     withdrawn: BTreeSet<ClaimId>,
     /// A store may remember longer than the record that a claim was forced out.
     forced: BTreeSet<ClaimId>,
+    /// Where attempts collide, a forced release may end a part of a claim that is granted afterwards.
+    forced_names: BTreeSet<Name>,
     rules: Rules,
 }
 
@@ -64,6 +66,7 @@ impl Model {
             grants,
             withdrawn: BTreeSet::new(),
             forced: BTreeSet::new(),
+            forced_names: BTreeSet::new(),
             rules,
         }
     }
@@ -133,6 +136,9 @@ impl Model {
             return matches!(answer, Some(Answer::Holders(_))) || answer.is_none() && !ended.is_empty();
         }
         known.record.force_release(name, known.now);
+        if self.rules.collides {
+            self.forced_names.insert(name.clone());
+        }
         self.forced.extend(held.iter().filter_map(|holder| holder.claim));
         match answer {
             // Votes that are no grant yet, or no longer, end too.
@@ -304,7 +310,8 @@ impl Model {
     /// that answer first may know only who holds the name now. In sessions, the client may know more than the record,
     /// and the store less.
     fn may_tell(&self, grant: &Grant, told: LossCause, why: LossCause) -> bool {
-        let is_forced = told == LossCause::Forced && self.forced.contains(&grant.claim);
+        let may_be_forced = self.forced.contains(&grant.claim) || self.forced_names.contains(&grant.name);
+        let is_forced = told == LossCause::Forced && may_be_forced;
         let is_taken = || told == LossCause::TakenOver && self.rules.collides && self.is_held(&grant.name);
         told == why || told == LossCause::Expired || is_forced || self.rules.in_sessions || is_taken()
     }
