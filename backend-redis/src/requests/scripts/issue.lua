@@ -45,7 +45,8 @@ local function issue(record, time, claim, told, remember, more)
   for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
     if tonumber(till) >= tonumber(time[1]) then
       spent = spent or string.sub(mark, 2) == claim
-      remember = math.max(remember, till - time[1] + 1)
+      -- For a year at most, because another program may have written the mark.
+      remember = math.max(remember, math.min(till - time[1] + 1, 31536000))
       marks[#marks + 1] = '\n' .. mark .. ' ' .. till
     end
   end
