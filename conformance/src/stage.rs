@@ -52,7 +52,7 @@ impl Opener {
 
     /// Makes new clients whose tasks in the background follow the clock of this runtime, and stand still with it.
     pub(crate) async fn with_stoppable_clock<const N: usize>(&self) -> Check<[Client; N]> {
-        with_stopped_clock(async {
+        with_stopped_clock("making clients", async {
             let mut clients = Vec::with_capacity(N);
             for number in 0..N {
                 let client = self.client().await?;

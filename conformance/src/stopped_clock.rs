@@ -14,18 +14,18 @@ use tokio::{
 /// On the system's clock, and long: only what never comes takes so long.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs `work` while the clock of this runtime, which has one thread, stands still.
+/// Runs `work` while the clock of this runtime, which has one thread, stands still. `what` names it in the error.
 ///
 /// # Errors
 ///
 /// If the work only waits for a timer, or for something that does not come.
-pub(crate) async fn with_stopped_clock<T>(work: impl Future<Output = Check<T>>) -> Check<T> {
+pub(crate) async fn with_stopped_clock<T>(what: &str, work: impl Future<Output = Check<T>>) -> Check<T> {
     let mut stopped = StoppedClock::begin();
     tokio::select! {
         biased;
         outcome = work => outcome,
         _ = &mut stopped.limit => Err(Stop::failed(format_args!(
-            "a waiter was not woken within {LIMIT:?}: it was not told of the release, and its timers stood still"
+            "{what}: got nothing within {LIMIT:?}, while the client's timers stood still, expected an answer or a push"
         ))),
     }
 }
@@ -67,7 +67,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             tell.send(()).unwrap();
         });
-        let before = with_stopped_clock(async {
+        let before = with_stopped_clock("a word from a thread", async {
             let now = Instant::now();
             told.await?;
             Check::Ok(now == Instant::now())

@@ -61,7 +61,7 @@ async fn other_clients_still_get_wakeups(stage: &Stage) -> Check {
         let [holder, one] = clients.with_stoppable_clock().await?;
         for names in rounds {
             let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
-            let woken = with_stopped_clock(async {
+            let woken = with_stopped_clock("a waiter's wake-up beside a close", async {
                 guard.release().await?;
                 Ok(waiter.await??.release().await?)
             });

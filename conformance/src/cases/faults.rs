@@ -277,7 +277,7 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     scene.end().await
 }
 
-/// A process that holds a lock is killed. The name is granted again, but not before the lease has expired.
+/// A process that holds a lock is killed. The name is granted again; on a store with leases, not before the lease has expired.
 async fn client_killed(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));

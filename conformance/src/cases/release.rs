@@ -119,14 +119,14 @@ async fn close_twice(stage: &Stage) -> Check {
     within(SOON, "a call of `close` on a closed client", one.close()).await?;
     free_at_once(&other.lock(&name)).await?.release().await?;
     ensure!(disconnected(&one), "`Locks::close` must call `Backend::close`");
-    // A client closes while another waits for its lock: it disconnects all the same.
+    // Another client waited when this one released its last lock: that keeps no connection open either.
     let guard = other.lock(&name).acquire().await?;
     let (lock, next) = (three.lock(&name).wait(SOON), three.clone());
     let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
     eventually!(SOON, next.probe.calls().contending(&name) == 1, "one waiter's request");
     pause::settle(Duration::from_millis(200)).await;
     drop(guard);
-    within(SOON, "closing while another client waits for a lock of this one", other.close()).await?;
+    within(SOON, "closing after a release for which another client waited", other.close()).await?;
     ensure!(disconnected(&other), "`Locks::close` must call `Backend::close`");
     waiter.await?
 }

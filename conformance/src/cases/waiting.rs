@@ -125,7 +125,7 @@ async fn wakes_on_release(stage: &Stage) -> Check {
             eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
             // By then it is refused and asleep.
             pause::settle(Duration::from_millis(150)).await;
-            let woken = with_stopped_clock(async {
+            let woken = with_stopped_clock("a waiter's wake-up", async {
                 guard.release().await?;
                 let (guard, _) = waiter.await??;
                 Ok(guard.release().await?)

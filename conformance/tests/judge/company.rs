@@ -39,7 +39,7 @@ fn readers_and_permits_share_with_their_kind() {
 }
 
 #[test]
-fn other_modes_exclude_each_other() {
+fn other_holders_are_caught() {
     use Broken::{TooManyHolders, TwoHolders};
     for (modes, expected) in [
         (&[Exclusive, Shared][..], vec![TwoHolders]),

@@ -30,8 +30,8 @@ pub(super) async fn unreachable_store_is_an_error(stage: &Stage) -> Check {
     comes_back(&client, &key, &["before"]).await
 }
 
-/// No answer comes back on any connection, as behind a firewall that drops packets. Each request ends with an error in
-/// time.
+/// No answer comes back on any connection, as behind a firewall that drops packets. Each request ends in time;
+/// `read`, `swap` and `list` with an error.
 pub(super) async fn requests_to_silent_server_end(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;
     // One has a connection, the other may have to open one.

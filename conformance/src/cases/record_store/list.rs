@@ -46,7 +46,7 @@ async fn remove_listed(client: &RecordClient, keys: HashMap<String, AnyVersion>)
 /// Of 2,000 keys under a prefix, `list` returns each once, with a current version, and no other key.
 pub(super) async fn list_is_complete(stage: &Stage) -> Check {
     let [one, other] = stage.record_clients().await?;
-    // A prefix with the characters of patterns, both cases and an end that matters.
+    // The store must not take the prefix for a pattern, nor ignore its case or its end.
     let prefix = stage.name("l_%*?[a]/");
     let beside =
         ["lX%*?[a]/0", "l_XXX?a/0", "L_%*?[a]/0", "l_%*?[a]", "l_%*?[a]0"].map(|key| stage.name(key));
