@@ -36,8 +36,7 @@
 //! | `record_rows`, `known_rows`, `rows`, `issue`, `spelling` | the meaning of a row's columns |
 //! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
 //! | `silence` | whether a connection can be trusted that was idle for long |
-//! | `options`, `patience`, `tls`, `explained` | code that all databases share: ranges, time limits, encryption, errors
-//! |
+//! | `options`, `patience`, `tls`, `explained` | code that databases share: ranges, time limits, encryption, errors |
 //! | `fence` | rows of yours that refuse stale holders |
 //! | `table`, `statement`, `values` | the words of a statement |
 

@@ -37,7 +37,7 @@ use tenure_core::Background;
 /// Locks in a PostgreSQL database, version 11 or later.
 ///
 /// Waiters are told of releases by [`NOTIFY`](https://www.postgresql.org/docs/current/sql-notify.html), over an extra
-/// connection that listens while there are waiters. They also ask again every [`poll`](crate::ServerOptions::poll), in
+/// connection that listens once there was a waiter. They also ask again every [`poll`](crate::ServerOptions::poll), in
 /// case a notification is lost.
 ///
 /// # Examples

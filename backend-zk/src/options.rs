@@ -308,7 +308,7 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
     let elements = path.strip_prefix('/').ok_or_else(wrong)?;
     let fits = |element: &str| {
         !element.is_empty()
-            // `encode` changes exactly the characters that the server refuses, and `%` itself.
+            // `encode` changes only what the server refuses, and `%`.
             && crate::names::encode(&element.replace('%', ""), false) == element.replace('%', "")
     };
     let reserved = elements == "zookeeper" || elements.starts_with("zookeeper/");

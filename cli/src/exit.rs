@@ -90,7 +90,7 @@ impl Failure {
 
     fn explain(&self) {
         match self {
-            // A user who chose success sees no error.
+            // With `--quiet`, a failure whose chosen code is 0 is no error.
             Self::Chosen(0, _) if stderr::volume() == Volume::Errors => {}
             Self::Chosen(_, failure) => failure.explain(),
             Self::Noted(failure, note) => {

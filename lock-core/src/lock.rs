@@ -194,8 +194,9 @@ impl Lock {
         self.checked()?.wait().await
     }
 
-    /// Acquires the lock if it is free, with at most one attempt. Returns `None` if it is held or another client is
-    /// ahead in the queue, or if this client has just released it and lets another that waited go first.
+    /// Acquires the lock if it is free, with at most one attempt. Returns `None` if it is held, if another client or
+    /// another task of this one is ahead in the queue, or if this client has just released it and lets another that
+    /// waited go first.
     ///
     /// # Cancel safety
     ///

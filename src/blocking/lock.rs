@@ -65,8 +65,9 @@ impl Lock {
         Ok(Guard::new(guard, &self.caller))
     }
 
-    /// Acquires the lock if it is free, with at most one attempt. Returns `None` if another holds it or is ahead in the
-    /// queue.
+    /// Acquires the lock if it is free, with at most one attempt. Returns `None` if it is held, if another client or
+    /// another task of this one is ahead in the queue, or if this client has just released it and lets another that
+    /// waited go first.
     ///
     /// # Errors
     ///

@@ -101,7 +101,7 @@ impl<D: Dialect> ServerOptions<D> {
 
     /// Sets over how many connections names are spread: 1 to 64. Default: 2. More connections let more names be
     /// acquired and released at the same time. Another one is used for renewals. PostgreSQL also uses one that listens
-    /// while a name is awaited, and one for latches once one is used. MySQL and MariaDB also use one that sleeps while
+    /// from the first wait on, and one for latches once one is used. MySQL and MariaDB also use one that sleeps while
     /// a name is awaited, and one that tells others of releases while they wait.
     ///
     /// For row locks, sets how many locks this client may hold or wait for at once, because each takes a connection: 1
