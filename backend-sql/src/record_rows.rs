@@ -350,6 +350,27 @@ mod tests {
         prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), permit]
     }
 
+    #[test]
+    fn refusal_in_the_millisecond_of_the_grant_tells_one_more() {
+        let lease = Duration::from_secs(20);
+        let [one, other] = [(); 2].map(|()| Claim {
+            id: ClaimId::new(),
+            name: name(),
+            mode: Mode::Exclusive,
+            lease,
+            waits: false,
+            reserve: 0,
+            holder: Arc::default(),
+        });
+        let mut record = Record::default();
+        acquire(&mut record, &one, &seen(None)).unwrap();
+        let refusal = acquire(&mut record, &other, &seen(None)).unwrap();
+        assert!(
+            matches!(refusal, Attempt::Busy { expires_in: Some(left) } if left == lease + TICK),
+            "{refusal:?}"
+        );
+    }
+
     proptest! {
         #[test]
         fn row_is_read_as_written(

@@ -137,12 +137,12 @@ pub(crate) async fn batch_is_renewed_and_each_is_answered(rows: &impl Rows) {
 /// A mark is in the columns: of one who waits to hold it alone, as long as it stands.
 pub(crate) async fn mark_of_a_waiter_keeps_readers_out_until_it_ends(rows: &impl Rows) {
     let (ours, theirs) = (rows.client(false).await, rows.client(false).await);
-    // Who dies leaves it, and it ends; who gives up takes it away at once.
+    // A client that dies leaves its mark until it ends; one that gives up removes it at once.
     for (name, dies) in [("dies", true), ("gives up", false)] {
         let held = granted(&ours, &reader(name)).await;
         let writer = waiting(name);
         let marked = format!("SELECT COUNT(*) FROM {{t}} WHERE awaited_by = '{}'", writer.id);
-        // Who does not wait leaves none.
+        // A claim that does not wait leaves no mark.
         busy(&theirs, &claim(name)).await;
         let all = format!("SELECT COUNT(*) FROM {{t}} WHERE name = '{name}' AND awaited_by IS NOT NULL");
         assert_eq!(rows.number(&all).await, 0);
@@ -169,7 +169,7 @@ pub(crate) async fn mark_of_a_waiter_keeps_readers_out_until_it_ends(rows: &impl
 }
 
 pub(crate) async fn idle_rows_swept_tokens_kept(rows: &impl Rows) {
-    // Who opens the table after that does not sweep by itself.
+    // A client that opens the table after this sweep does not sweep by itself.
     rows.swept().await;
     let store = rows.client(false).await;
     let year = Duration::from_hours(365 * 24);
@@ -203,7 +203,7 @@ pub(crate) async fn idle_rows_swept_tokens_kept(rows: &impl Rows) {
     assert_eq!(store.list("").await.unwrap().len(), 5, "the floor was listed as a lock");
 }
 
-/// It cannot be read: nobody knows who holds it.
+/// Its holder cannot be read, so no claim is granted it.
 pub(crate) async fn row_that_is_not_ours_says_so_and_lets_nobody_in(rows: &impl Rows) {
     let store = rows.client(false).await;
     let beside = granted(&store, &claim("beside")).await;
@@ -245,7 +245,7 @@ pub(crate) async fn row_that_is_not_ours_says_so_and_lets_nobody_in(rows: &impl 
     granted(&store, &claim("a")).await;
 }
 
-/// Whichever statement renews it, and whatever is wrong: it cannot be read, or cannot be written.
+/// With each statement that renews, and with rows that cannot be read or cannot be written.
 pub(crate) async fn row_that_cannot_be_renewed_costs_no_other_its_lease(rows: &impl Rows) {
     let store = rows.client(false).await;
     // The columns name the first. Of the others, who share a name, only a record does.
@@ -312,7 +312,7 @@ pub(crate) async fn queue_is_served_in_order_in_every_mode(rows: &impl Rows) {
     assert_eq!(rows.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND record IS NULL").await, 1);
 }
 
-/// After an outage, for instance: nobody was served meanwhile, so the order stands.
+/// As after an outage: no waiter was served meanwhile, so the order stands.
 pub(crate) async fn late_waiter_has_its_place_back_if_nobody_was_served(rows: &impl Rows) {
     let ours = rows.client(true).await;
     let held = granted(&ours, &claim("a")).await;

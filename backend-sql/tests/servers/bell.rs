@@ -94,8 +94,8 @@ async fn a_release_is_heard(table: &Table) {
     }
 }
 
-/// Each rings before the connection for rings is there. A hundred waiters have one bell, the last one has another, and
-/// nobody waits for the first.
+/// Each rings before the connection for rings is there. A hundred waiters share one bell, the last one has another, and
+/// the first release has no waiter.
 async fn releases_that_are_carried_out_together_are_heard(table: &Table) {
     const WAITERS: usize = 100;
     table.open_with_row("a").await;
@@ -242,7 +242,7 @@ async fn who_rang_long_ago_rings_again(table: &Table) {
     }
 }
 
-/// And whoever is never told asks by itself.
+/// A waiter that is never told asks by itself.
 async fn a_bell_that_is_lost_is_replaced(table: &Table) {
     let (ours, theirs) = (table.open().await, table.options().poll(OFTEN).open().await.unwrap());
     for (name, is_awaited) in [("a", true), ("b", false)] {

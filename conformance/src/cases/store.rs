@@ -204,16 +204,15 @@ async fn late_attempt_shortens_nothing(stage: &Stage) -> Check {
     released(store, &grant).await
 }
 
-/// A refusal may tell how long the lease still lasts, and then truly so. In virtual time, no more than the lease. A server's
-/// clock may be set back between the two requests, by a millisecond or more, so there the case tells only that it counts in
-/// the right unit.
+/// A refusal may tell how long the lease still lasts, and then truly so. A store that counts whole milliseconds keeps a lease
+/// to the end of its last one, so a refusal in the millisecond of the grant tells one more.
 async fn busy_tells_the_rest(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (store, outside) = (one.probe.backend(), other.probe.backend());
     let grant = granted(&**store, &claim(&name, LEASE)?).await?;
     // Nothing has to be reported, but what is reported must be true.
     if let Some(left) = refused(&**outside, &name).await? {
-        let longest = if Moment::are_virtual() { LEASE } else { LEASE * 2 };
+        let longest = LEASE + Duration::from_millis(1);
         ensure!(
             left <= longest && left > LEASE / 2,
             "a refusal told how long the lease of {LEASE:?} lasts: got {left:?}, expected {longest:?} at most"
