@@ -2,7 +2,7 @@
 
 use super::{
     AnyFault, Means, Options, Outcome, Schedule, options::SUCCESSORS, play_client_if_asked, process,
-    report::Row, run,
+    report::Report, run,
 };
 use crate::{
     BoxError, Subject,
@@ -69,7 +69,10 @@ struct Faults {
     /// Where the last round's history goes, as JSON lines [default: nowhere]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// The name of this build in the report
+    /// The file to which a line of JSON about the run is added [default: none]
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The name of this build in that line
     #[arg(long, value_name = "COMMIT", default_value = concat!("v", env!("CARGO_PKG_VERSION")))]
     build: String,
     /// Only print which faults would come when in the first round
@@ -229,8 +232,12 @@ where
         Stop::Lacks(need) => need.to_string(),
     })?;
     tell(args, &outcome)?;
-    let (store, build, seed, took) = (subject.name(), &*args.build, options.seed, begun.elapsed());
-    println!("{}\n{}", Row::HEAD, Row { store, build, seed, took, figures: &outcome.figures });
+    if let Some(path) = &args.report {
+        let report = Report::of(subject.name(), &args.build, options.seed, begun.elapsed(), &outcome.figures);
+        let line = serde_json::to_string(&report)? + "\n";
+        // In one write, because several runs may add to the file.
+        File::options().create(true).append(true).open(path)?.write_all(line.as_bytes())?;
+    }
     Ok(outcome.violations.is_empty())
 }
 

@@ -1,32 +1,49 @@
-//! A run as a row of a table: what it was, how to repeat it, and what came of it.
+//! A run as a line of JSON: what was run, how to repeat it, and its outcome.
 
 use super::Figures;
-use std::{fmt, time::Duration};
+use serde::Serialize;
+use std::{collections::BTreeMap, time::Duration};
 
-/// A run, for people. Its `Display` is one row, in Markdown, of the table in `docs/reliability.md`.
-pub(super) struct Row<'a> {
-    pub(super) store: &'a str,
-    pub(super) build: &'a str,
-    pub(super) seed: u64,
-    pub(super) took: Duration,
-    pub(super) figures: &'a Figures,
+/// A run, for the table of `docs/reliability.md`, which `docs/pictures/results.py` makes of these lines.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    store: &'a str,
+    build: &'a str,
+    seed: u64,
+    minutes: f64,
+    operations: u64,
+    grants: u64,
+    losses: u64,
+    violations: u64,
+    lost_updates: u64,
+    leaks: u64,
+    faults: &'a BTreeMap<String, u64>,
 }
 
-impl Row<'_> {
-    pub(super) const HEAD: &'static str = "| store | build | seed | minutes | operations | grants | losses | faults | violations | lost updates | leaks |";
-}
-
-impl fmt::Display for Row<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, build, seed, took, figures } = self;
-        let minutes = took.as_secs_f64() / 60.0;
-        let Figures { operations, grants, losses, violations, lost_updates, leaks, .. } = figures;
-        write!(f, "| {store} | {build} | {seed} | {minutes:.1} | {operations} | {grants} | {losses} | ")?;
-        write!(f, "{}", figures.injected())?;
-        for (place, (kind, count)) in figures.faults.iter().enumerate() {
-            write!(f, "{} {kind} {count}", if place == 0 { ":" } else { "," })?;
+impl<'a> Report<'a> {
+    pub(super) fn of(
+        store: &'a str,
+        build: &'a str,
+        seed: u64,
+        took: Duration,
+        figures: &'a Figures,
+    ) -> Self {
+        let minutes = (took.as_secs_f64() / 6.0).round() / 10.0;
+        let Figures { operations, grants, losses, violations, lost_updates, leaks, ref faults, .. } =
+            *figures;
+        Self {
+            store,
+            build,
+            seed,
+            minutes,
+            operations,
+            grants,
+            losses,
+            violations,
+            lost_updates,
+            leaks,
+            faults,
         }
-        write!(f, " | {violations} | {lost_updates} | {leaks} |")
     }
 }
 
@@ -35,17 +52,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_row_has_cell_for_each_column() {
-        let mut figures = Figures { operations: 5, grants: 2, losses: 1, ..Figures::default() };
+    fn report_has_build_seed_and_each_kind_of_fault() {
+        let mut figures = Figures { operations: 5, grants: 2, losses: 1, leaks: 3, ..Figures::default() };
         figures.count_fault("process killed".into());
         figures.count_fault("server: freeze".into());
         figures.count_fault("server: freeze".into());
-        let took = Duration::from_secs(90);
-        let row = Row { store: "redis", build: "46a98fc", seed: 7, took, figures: &figures }.to_string();
+        let report = Report::of("redis", "46a98fc", 7, Duration::from_secs(91), &figures);
         assert_eq!(
-            row,
-            "| redis | 46a98fc | 7 | 1.5 | 5 | 2 | 1 | 3: process killed 1, server: freeze 2 | 0 | 0 | 0 |"
+            serde_json::to_string(&report).unwrap(),
+            r#"{"store":"redis","build":"46a98fc","seed":7,"minutes":1.5,"operations":5,"grants":2,"losses":1,"#
+                .to_owned()
+                + r#""violations":0,"lost_updates":0,"leaks":3,"faults":{"process killed":1,"server: freeze":2}}"#
         );
-        assert_eq!(row.matches('|').count(), Row::HEAD.matches('|').count());
     }
 }
