@@ -10,6 +10,7 @@
 //! | `lane` | the connection for requests |
 //! | `pipelined`, `together` | which requests are sent together: in one write, and calls of one script as one call |
 //! | `subscriptions` | the connection for messages, which all waiters of a client share |
+//! | `failovers` | connections to the sentinels, which announce a new master |
 //! | `dial` | how either is opened: to one server, or to the current master |
 //! | `sentinel` | which server is the master |
 //! | `pubsub`, `notices` | messages as they arrive, and those to waiters in queues |
@@ -21,6 +22,7 @@ pub(crate) mod address;
 pub(crate) mod connecting;
 pub(crate) mod dial;
 pub(crate) mod errors;
+pub(crate) mod failovers;
 pub(crate) mod lane;
 pub(crate) mod last_words;
 pub(crate) mod notices;

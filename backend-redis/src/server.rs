@@ -39,6 +39,7 @@ use crate::{
         address::Address,
         dial::Endpoint,
         errors::Failure,
+        failovers::Failovers,
         lane::{Answer, Lane},
         notices::QueuedClaims,
         subscriptions::{Listening, Subscriptions},
@@ -62,6 +63,8 @@ pub(crate) struct Server {
     pub(crate) options: CheckedOptions,
     pub(crate) lane: Arc<Lane>,
     pub(crate) subscriptions: Subscriptions,
+    /// Set if sentinels name the master.
+    failovers: Option<Failovers>,
     pub(crate) scripts: Scripts,
     queued: QueuedClaims,
     /// Set if replicas must have a grant before it counts.
@@ -103,6 +106,7 @@ impl Server {
         let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
         Self {
             replication: wanted.map(|wanted| Replication::new(dial.clone(), wanted)),
+            failovers: Failovers::of(&dial, background),
             subscriptions: Subscriptions::new(dial, in_cluster, queued.clone(), background.clone()),
             lane,
             scripts: Scripts::new(options.fair, in_cluster),
@@ -135,6 +139,9 @@ impl Server {
     pub(crate) fn disconnect(&self) {
         drop(self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.subscriptions.disconnect();
+        if let Some(failovers) = &self.failovers {
+            failovers.stop();
+        }
         if let Some(replication) = &self.replication {
             replication.disconnect();
         }
@@ -164,6 +171,7 @@ impl Server {
     }
 
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
+        self.listen_to_failovers();
         match self.lane.run(script, call, about).await {
             Err(failure) => match self.asked_to_ask(&failure) {
                 // A first copy may have been carried out before the slot began to move.
@@ -174,6 +182,12 @@ impl Server {
                 None => Err(failure),
             },
             answer => answer,
+        }
+    }
+
+    fn listen_to_failovers(&self) {
+        if let Some(failovers) = &self.failovers {
+            failovers.listen();
         }
     }
 
@@ -202,6 +216,7 @@ impl Server {
         call: &Cmd,
         about: &str,
     ) -> Result<Answer, Failure> {
+        self.listen_to_failovers();
         match &self.replication {
             Some(replication) => replication.run(script, call, about).await,
             None => self.run(script, call, about).await,

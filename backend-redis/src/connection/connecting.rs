@@ -5,6 +5,26 @@ use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnectio
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The pauses between attempts to connect grow from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// The pauses of a task that keeps one connection.
+pub(crate) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSES.0)
+    }
+}
+
+impl Pauses {
+    /// The pause after a connection, or an attempt to make one, that ended after this time.
+    pub(crate) fn after(&mut self, lasted: Duration) -> Duration {
+        self.0 = if lasted > PAUSES.1 { PAUSES.0 } else { (self.0 * 2).min(PAUSES.1) };
+        self.0
+    }
+}
+
 /// Connects with these timeouts.
 pub(crate) async fn connect(
     client: &Client,

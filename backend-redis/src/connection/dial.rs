@@ -22,7 +22,7 @@ use std::{
 #[derive(Clone)]
 pub(crate) struct Dial {
     endpoint: Endpoint,
-    connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     /// Whether the server has ever answered, on any connection: if so, this client can use it.
     has_answered: Arc<AtomicBool>,
@@ -78,6 +78,14 @@ impl Dial {
             (true, 0) => format!("redis+unix:{address}"),
             (true, number) => format!("redis+unix:{address} (database {number})"),
             (false, number) => format!("{}://{address}/{number}", if tls { "rediss" } else { "redis" }),
+        }
+    }
+
+    /// The sentinels that know the master, if they do.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.endpoint {
+            Endpoint::Server(_) => None,
+            Endpoint::Master(sentinels) => Some(sentinels),
         }
     }
 

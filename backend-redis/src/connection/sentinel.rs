@@ -9,12 +9,16 @@ use super::{
     address::Address,
     connecting::connect,
     errors::{ServerName, Trouble},
+    pubsub::{self, Heard, Refused, Sink},
     tls::Certificates,
 };
 use crate::requests::replies::text;
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt,
+    stream::{BoxStream, FuturesUnordered},
+};
 use redis::{Client, ErrorKind, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::timeout};
 
 /// The sentinels of one service.
@@ -94,6 +98,43 @@ impl Sentinels {
     /// The number of the present master; 0 if none is known.
     pub(crate) fn number(&self) -> u64 {
         self.master.borrow().as_ref().map_or(0, |master| master.number)
+    }
+
+    pub(crate) fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Opens a connection on which a sentinel announces failovers.
+    pub(crate) async fn subscribe(
+        &self,
+        sentinel: &Address,
+    ) -> Result<(Sink, BoxStream<'static, Heard>), RedisError> {
+        self.logged_in(|login| async {
+            let (mut sink, heard) = pubsub::open(&self.access.client(sentinel, login)?, false).await?;
+            match sink.join(&[Arc::from("+switch-master")]).await?.pop() {
+                Some(Refused { why, .. }) => Err(why),
+                None => Ok((sink, heard)),
+            }
+        })
+        .await
+    }
+
+    /// Whether an announcement is about this service, and names another master than this client's.
+    pub(crate) fn is_news(&self, service: &str, host: &str, port: &str) -> bool {
+        let Ok(port) = port.parse() else { return false };
+        let announced = Address::Network { host: host.to_owned(), port, tls: self.access.tls };
+        service == self.service
+            && self.master.borrow().as_ref().is_none_or(|known| known.address != announced)
+    }
+
+    /// Whether a sentinel knows of a failover that this client has not heard of.
+    pub(crate) async fn knows_newer(
+        &self,
+        sentinel: &Address,
+        patience: Duration,
+    ) -> Result<bool, RedisError> {
+        let answer = self.ask_one(sentinel, patience).await.map_err(|(_, error)| error)?;
+        Ok(self.master.borrow().as_ref().is_some_and(|known| known.epoch < answer.epoch))
     }
 
     /// Connects to the master, which has confirmed its role. Returns its number too.
@@ -194,19 +235,25 @@ impl Sentinels {
         sentinel: &'a Address,
         patience: Duration,
     ) -> Result<KnownMaster, (&'a Address, RedisError)> {
-        let answer = async {
-            if let Some(login) = &self.access.sentinels {
-                return self.known(sentinel, login.clone(), patience).await;
-            }
-            match self.known(sentinel, RedisConnectionInfo::default(), patience).await {
-                Err(error) if Trouble::of(&error) == Trouble::Anonymous => {
-                    self.known(sentinel, self.access.login.clone().set_db(0), patience).await
-                }
-                answer => answer,
-            }
-        };
+        let answer = self.logged_in(|login| self.known(sentinel, login, patience));
         let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
         timeout(patience, answer).await.unwrap_or_else(late).map_err(|error| (sentinel, error))
+    }
+
+    /// Asks with the sentinels' own login; without one and, if a sentinel wants one, with the master's.
+    async fn logged_in<T, Asking>(&self, ask: impl Fn(RedisConnectionInfo) -> Asking) -> Result<T, RedisError>
+    where
+        Asking: Future<Output = Result<T, RedisError>>,
+    {
+        if let Some(login) = &self.access.sentinels {
+            return ask(login.clone()).await;
+        }
+        match ask(RedisConnectionInfo::default()).await {
+            Err(error) if Trouble::of(&error) == Trouble::Anonymous => {
+                ask(self.access.login.clone().set_db(0)).await
+            }
+            answer => answer,
+        }
     }
 
     async fn known(

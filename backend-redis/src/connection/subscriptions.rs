@@ -1,6 +1,7 @@
 //! One connection on which all of a client's waiters hear of releases.
 
 use super::{
+    connecting::Pauses,
     dial::Dial,
     errors::Trouble,
     notices::QueuedClaims,
@@ -25,8 +26,6 @@ use tokio::{
 
 /// How often a silent connection is pinged, so that a dead one is noticed.
 const TRY_EVERY: Duration = Duration::from_secs(5);
-/// The pauses between attempts to connect grow from the first to the second.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// The channels that this client listens to, all on one connection.
 ///
@@ -205,7 +204,7 @@ impl Hub {
     }
 
     async fn run(self: Arc<Self>) {
-        let mut pause = PAUSES.0;
+        let mut pauses = Pauses::default();
         loop {
             while self.topics().by_channel.is_empty() {
                 self.changed.notified().await;
@@ -226,9 +225,8 @@ impl Hub {
             let server = self.dial.server_name();
             let error = server.explain(error);
             tracing::warn!(server = %server.address, %error, "cannot subscribe to wake-ups; waiters poll instead");
-            pause = if began.elapsed() > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pauses.after(began.elapsed())) => {}
                 () = moved => {}
             }
         }

@@ -145,6 +145,16 @@ impl Spell<'_> {
     }
 }
 
+impl Account<'_> {
+    /// Whether a replica took its master's place in a fault that was not over before `since`, and had begun by `at`. Until the
+    /// fault is over, the deposed master may go on answering.
+    pub(super) fn failed_over(&self, since: Stamp, at: Stamp) -> bool {
+        self.spells
+            .iter()
+            .any(|spell| spell.failed_over && spell.from <= at && since <= spell.to.unwrap_or(self.end))
+    }
+}
+
 /// A client's look at a latch of its own.
 #[derive(Debug)]
 pub(super) struct Look<'a> {

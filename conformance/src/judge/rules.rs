@@ -115,8 +115,8 @@ pub(super) fn losses(
 /// Clause U2: releasing a lost grant is an error.
 ///
 /// A grant is lost for certain once another client has a later one that could not stand beside it. A release within a
-/// chain does not ask the store.
-pub(super) fn releases(name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
+/// chain does not ask the store. A master that was deposed meanwhile knows of its own grants only.
+pub(super) fn releases(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
     for hold in holds.iter().filter(|hold| hold.released && hold.token > 0) {
         let Some(at) = hold.releases else { continue };
         if holds.iter().filter(|other| other.claim == hold.claim).count() > 1 {
@@ -128,6 +128,9 @@ pub(super) fn releases(name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation
                 && !other.mode().admits([hold.mode_at(other.granted)])
         };
         let Some(next) = holds.iter().find(overtakes) else { continue };
+        if account.failed_over(next.granted, at) {
+            continue;
+        }
         found.push(Violation {
             broken: Broken::ReleasedLost,
             name: name.to_owned(),

@@ -51,7 +51,7 @@ impl Judge {
             rules::tokens(&account, name, holds, &mut found);
             rules::losses(&account, name, holds, self.allowance, &mut found);
             rules::early_ends(&account, name, holds, &mut found);
-            rules::releases(name, holds, &mut found);
+            rules::releases(&account, name, holds, &mut found);
             rules::chains(name, holds, self.successors, &mut found);
             rules::after_close(&account, name, holds, self.allowance, &mut found);
         }

@@ -135,6 +135,36 @@ fn unplanned_failover_is_excused() {
     }
 }
 
+/// Until it is a replica, a deposed master confirms the releases of what it granted.
+#[test]
+fn release_at_deposed_master_is_excused() {
+    for (healed, failed_over, expected) in [
+        (300, true, vec![]),
+        (300, false, vec![Broken::ReleasedLost]),
+        // The new master's grant came after the fault.
+        (45, true, vec![Broken::ReleasedLost]),
+    ] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).asks(2, "b", None);
+        let effect = Effect::Forgets { name: None };
+        script.note(40, "store", What::Fault { fault: 1, kind: "kill one".into(), effect });
+        if failed_over {
+            script.note(44, "store", What::FailedOver { fault: 1 });
+        }
+        if healed < 50 {
+            script.note(healed, "store", What::Healed { fault: 1 });
+        }
+        script.granted(50, "b", 8, 340).releases(60, "a", 7);
+        script.note(61, "a", What::Released { claim: claim(7), token: 7, outcome: Outcome::Released });
+        script.releases(330, "b", 8);
+        if healed > 50 {
+            script.note(340, "store", What::Healed { fault: 1 });
+        }
+        assert_eq!(found(&script), expected, "healed at {healed}, failed over: {failed_over}");
+    }
+}
+
 #[test]
 fn falling_token_is_never_excused() {
     for token in [6, 7] {

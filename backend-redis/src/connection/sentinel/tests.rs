@@ -4,15 +4,17 @@ use super::*;
 use crate::{
     connection::{
         dial::{Dial, Endpoint},
+        failovers::Failovers,
         lane::{Answer, Lane},
     },
     requests::replies::any,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use tenure_core::Background;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::TcpListener,
-    sync::Notify,
+    sync::{Notify, broadcast},
 };
 
 proptest::proptest! {
@@ -42,16 +44,44 @@ fn sentinel_answer_is_read() {
 
 /// Serves all clients. The second word of a command, or its only one, is answered as `answer` says.
 async fn serve(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> u16 {
+    serve_and_announce(answer, &broadcast::Sender::new(1)).await
+}
+
+/// The channel of failovers.
+const CHANNEL: &str = "+switch-master";
+
+/// Also sends announcements to the clients that have subscribed to them.
+async fn serve_and_announce(
+    answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static,
+    announcements: &broadcast::Sender<String>,
+) -> u16 {
+    let announcements = announcements.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let answer = answer.clone();
+            let (answer, announcements) = (answer.clone(), announcements.clone());
             tokio::spawn(async move {
                 let (read, mut write) = client.split();
                 let mut lines = BufReader::new(read).lines();
-                while let Ok(Some(line)) = lines.next_line().await {
-                    let said = if line == "SETINFO" { Some("+OK\r\n".to_owned()) } else { answer(&line) };
+                let mut announced = None::<broadcast::Receiver<String>>;
+                loop {
+                    let said = tokio::select! {
+                        line = lines.next_line() => match line.ok().flatten().as_deref() {
+                            None => break,
+                            Some("SETINFO") => Some("+OK\r\n".to_owned()),
+                            Some(CHANNEL) => {
+                                announced = Some(announcements.subscribe());
+                                Some(message(&["subscribe", CHANNEL], ":1\r\n"))
+                            }
+                            Some(line) => answer(line),
+                        },
+                        Ok(said) = async { announced.as_mut().expect("subscribed").recv().await },
+                            if announced.is_some() =>
+                        {
+                            Some(message(&["message", CHANNEL, &said], ""))
+                        }
+                    };
                     if let Some(said) = said {
                         let _ = write.write_all(said.as_bytes()).await;
                     }
@@ -60,6 +90,12 @@ async fn serve(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static)
         }
     });
     port
+}
+
+/// An array of three: these words, and what follows.
+fn message(words: &[&str], rest: &str) -> String {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*3\r\n{}{rest}", words.collect::<String>())
 }
 
 /// A master that answers `PING` with its name.
@@ -76,12 +112,25 @@ async fn master(name: &'static str) -> u16 {
 type Named = Arc<Mutex<Option<(u16, u64, &'static str)>>>;
 
 async fn sentinel(port: u16, epoch: u64) -> (Address, Named) {
+    let (address, named, _) = announcing(port, epoch, &broadcast::Sender::new(1)).await;
+    (address, named)
+}
+
+/// A sentinel that announces failovers. The third part is notified each time it has been asked for the master.
+async fn announcing(
+    port: u16,
+    epoch: u64,
+    announcements: &broadcast::Sender<String>,
+) -> (Address, Named, Arc<Notify>) {
+    let asked = Arc::new(Notify::new());
+    let is_asked = Arc::clone(&asked);
     let named: Named = Arc::new(Mutex::new(Some((port, epoch, "master"))));
     let knows = Arc::clone(&named);
-    let port = serve(move |word| {
+    let says = move |word: &str| {
         if word != "MASTER" {
             return None;
         }
+        is_asked.notify_one();
         let Some((port, epoch, flags)) = *knows.lock().unwrap() else {
             return Some("-ERR not now\r\n".to_owned());
         };
@@ -89,9 +138,9 @@ async fn sentinel(port: u16, epoch: u64) -> (Address, Named) {
         let words = ["ip", "127.0.0.1", "port", &port, "flags", flags, "config-epoch", &epoch];
         let words = words.map(|word| format!("${}\r\n{word}\r\n", word.len()));
         Some(format!("*8\r\n{}", words.concat()))
-    })
-    .await;
-    (Address::Network { host: "127.0.0.1".into(), port, tls: false }, named)
+    };
+    let port = serve_and_announce(says, announcements).await;
+    (Address::Network { host: "127.0.0.1".into(), port, tls: false }, named, asked)
 }
 
 /// The way to the master that these sentinels name, which all lanes of a client share.
@@ -121,6 +170,44 @@ async fn connections_follow_the_first_that_finds_the_new_master() {
     assert_eq!(answers(&lane).await, "old");
     *named.lock().unwrap() = Some((new, 2, "master"));
     assert_eq!(answers(&other).await, "new");
+    assert_eq!(answers(&lane).await, "new");
+}
+
+#[tokio::test]
+async fn announced_master_is_followed() {
+    let (old, new) = (master("old").await, master("new").await);
+    let announcements = broadcast::Sender::new(1);
+    let (address, named, asked) = announcing(old, 1, &announcements).await;
+    let dial = dial(vec![address]);
+    let lane = Lane::new(dial.clone());
+    assert_eq!(answers(&lane).await, "old");
+    asked.notified().await;
+    let failovers = Failovers::of(&dial, &Background::new()).unwrap();
+    let moved = dial.moved();
+    failovers.listen();
+    // It is subscribed, and has looked for an earlier failover.
+    asked.notified().await;
+    *named.lock().unwrap() = Some((new, 2, "master"));
+    announcements.send(format!("x 127.0.0.1 {old} 127.0.0.1 {new}")).unwrap();
+    moved.await;
+    assert_eq!(answers(&lane).await, "new");
+    let sentinels = dial.sentinels().unwrap();
+    let news = |service, port: u16| sentinels.is_news(service, "127.0.0.1", &port.to_string());
+    assert_eq!([news("x", old), news("x", new), news("y", old)], [true, false, false]);
+}
+
+#[tokio::test]
+async fn failover_before_the_subscription_is_noticed() {
+    let (old, new) = (master("old").await, master("new").await);
+    let (address, named) = sentinel(old, 1).await;
+    let dial = dial(vec![address]);
+    let lane = Lane::new(dial.clone());
+    assert_eq!(answers(&lane).await, "old");
+    let moved = dial.moved();
+    *named.lock().unwrap() = Some((new, 2, "master"));
+    let failovers = Failovers::of(&dial, &Background::new()).unwrap();
+    failovers.listen();
+    moved.await;
     assert_eq!(answers(&lane).await, "new");
 }
 

@@ -1,0 +1,126 @@
+//! Failovers, as the sentinels announce them.
+//!
+//! A deposed master goes on answering for ten seconds or more, until a sentinel makes it a replica and ends its
+//! connections. Meanwhile it grants names that the new master grants, too. So a client listens to all sentinels, as the
+//! [guidelines](https://redis.io/docs/latest/develop/reference/sentinel-clients/) propose, and leaves the old master when
+//! the first of them announces the new one.
+
+use super::{
+    address::Address,
+    connecting::{Pauses, in_time},
+    dial::Dial,
+    pubsub::Heard,
+    sentinel::Sentinels,
+};
+use futures_util::{StreamExt, future::join_all};
+use redis::{Msg, RedisError};
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_core::Background;
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, sleep, timeout},
+};
+
+/// How often a silent connection is pinged, so that a dead one is noticed.
+const TRY_EVERY: Duration = Duration::from_secs(5);
+
+/// Listens to the sentinels while this client makes requests, until it is stopped or dropped.
+pub(crate) struct Failovers {
+    listener: Arc<Listener>,
+    background: Background,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+struct Listener {
+    sentinels: Arc<Sentinels>,
+    dial: Dial,
+}
+
+impl Failovers {
+    /// `None` if there are no sentinels.
+    pub(crate) fn of(dial: &Dial, background: &Background) -> Option<Self> {
+        let sentinels = Arc::clone(dial.sentinels()?);
+        let listener = Arc::new(Listener { sentinels, dial: dial.clone() });
+        Some(Self { listener, background: background.clone(), task: Mutex::default() })
+    }
+
+    /// Begins to listen, unless it does so already.
+    pub(crate) fn listen(&self) {
+        let mut task = self.task();
+        if task.as_ref().is_none_or(AbortHandle::is_finished) {
+            *task = Some(self.background.spawn(Arc::clone(&self.listener).run()).abort_handle());
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        if let Some(task) = self.task().take() {
+            task.abort();
+        }
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Failovers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Listener {
+    async fn run(self: Arc<Self>) {
+        join_all(self.sentinels.addresses().iter().map(|sentinel| self.listen_to(sentinel))).await;
+    }
+
+    /// Reconnects forever. A sentinel that cannot be heard is logged once.
+    async fn listen_to(&self, sentinel: &Address) {
+        let (mut pauses, mut warned) = (Pauses::default(), false);
+        loop {
+            let (begun, mut heard) = (Instant::now(), false);
+            let Err(error) = self.hear(sentinel, &mut heard).await;
+            warned &= !heard;
+            if !std::mem::replace(&mut warned, true) {
+                tracing::warn!(%sentinel, %error, "cannot follow failovers; trying again");
+            }
+            sleep(pauses.after(begun.elapsed())).await;
+        }
+    }
+
+    /// Follows a sentinel's announcements until its connection breaks. Sets `heard` once it is subscribed.
+    async fn hear(&self, sentinel: &Address, heard: &mut bool) -> Result<Infallible, RedisError> {
+        let limit = self.dial.connect_timeout;
+        let (mut sink, mut messages) = in_time(limit, self.sentinels.subscribe(sentinel)).await?;
+        *heard = true;
+        // An earlier announcement may have been missed.
+        if self.sentinels.knows_newer(sentinel, limit).await? {
+            self.follow().await?;
+        }
+        loop {
+            match timeout(TRY_EVERY, messages.next()).await {
+                Err(_) => self.dial.answered(sink.ping()).await?,
+                Ok(None) => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+                Ok(Some(Heard::Message(message))) if self.is_news(&message) => self.follow().await?,
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+
+    /// Whether a message announces a master that this client does not know yet: `SERVICE OLD-HOST PORT NEW-HOST PORT`.
+    fn is_news(&self, message: &Msg) -> bool {
+        let said: String = message.get_payload().unwrap_or_default();
+        let words: Vec<_> = said.split(' ').collect();
+        matches!(*words, [service, _, _, host, port] if self.sentinels.is_news(service, host, port))
+    }
+
+    /// Connects to the new master, which moves all connections of this client there.
+    async fn follow(&self) -> Result<(), RedisError> {
+        self.dial.commands().await.map(drop)
+    }
+}
