@@ -177,7 +177,7 @@ fn pictures_match_their_script() {
 }
 
 #[test]
-fn speed_tables_match_results() {
+fn tables_match_results() {
     let script = Path::new(ROOT).join("docs/pictures/results.py");
     let printed = Command::new("python3").arg(script).output().expect("python3 prints the tables");
     assert!(printed.status.success(), "the script failed: {}", String::from_utf8_lossy(&printed.stderr));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads benchmarks.json, and prints its tables, which docs/benchmarks.md and docs/contributing/decisions.md show.
+"""Reads benchmarks.json and fault-runs.jsonl, and prints their tables, which pages of docs show.
 
     python3 docs/pictures/results.py
 
@@ -14,6 +14,8 @@ A pair of figures is the lowest and the highest median of several runs. `median`
 it is known. `time` is tenure's own, `against_time` that of what it is compared with, both in `unit`. `recorded` is the
 day on which the figure was first written down, on or soon after the day it was measured. A `peer` is another library, in
 place of tenure and with the same store as the result above it.
+
+fault-runs.jsonl has a line for each long fault run, added by `./test soak`. The table has the last one of each store.
 """
 
 import json
@@ -75,10 +77,23 @@ def table(group):
     return "\n".join([lines[0], "|---" * len(kept) + "|", *lines[1:]])
 
 
+def fault_runs():
+    """Markdown, a row for each store."""
+    text = (Path(__file__).parent / "fault-runs.jsonl").read_text(encoding="utf-8")
+    last = {run["store"]: run for run in map(json.loads, text.splitlines())}
+    columns = ["store", "build", "seed", "minutes", "operations", "grants", "losses", "faults", "violations"]
+    columns += ["lost updates", "leaks"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for store, run in sorted(last.items()):
+        run["faults"] = sum(run["faults"].values())
+        lines.append(f"| {' | '.join(str(run[column.replace(' ', '_')]) for column in columns)} |")
+    return "\n".join(lines)
+
+
 def main():
     sys.stdout.reconfigure(encoding="utf-8")
     groups = [group for picture in pictures().values() for group in picture]
-    print("\n\n".join(table(group) for group in groups))
+    print("\n\n".join([*map(table, groups), fault_runs()]))
 
 
 if __name__ == "__main__":
