@@ -3,6 +3,7 @@
 use crate::saboteur::Hurt;
 use std::{error::Error, fmt, future::Future, panic::Location, time::Duration};
 use tenure_core::{Error as LockError, Guard, Lock, LossCause, Moment, Token};
+use tokio::task::JoinHandle;
 
 /// The outcome of a case, or of a part of one.
 pub type Check<T = ()> = Result<T, Stop>;
@@ -218,6 +219,15 @@ pub(crate) fn kept_out(lock: &Lock) -> impl Future<Output = Check> {
             Err(error) => Err(Stop::failed_at(at, chain(&error))),
         }
     }
+}
+
+/// Waits for the lock in a task.
+pub(crate) fn waits(lock: Lock) -> JoinHandle<Result<Guard, LockError>> {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+pub(crate) const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }
 
 /// Acquires the lock, and waits until it is lost for lack of renewals. Also returns how much longer the store may keep

@@ -3,7 +3,7 @@
 use crate::{
     Form, Need, Probe, Subject,
     any_records::RecordClient,
-    check::{Check, Stop, chain, eventually, within},
+    check::{Check, Stop, chain, eventually, expired, within},
     saboteur::{Hurt, Saboteur},
     stopped_clock::with_stopped_clock,
     victim::Victim,
@@ -14,10 +14,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Moment, StandingKind, Wakeup};
+use tenure_core::{Backend, Capabilities, ClaimId, Guard, Lock, Locks, Moment, StandingKind, Wakeup};
 
 /// On the wall clock, the limit for the bounds of the contract: only a hanging request takes so long.
 const HANG: Duration = Duration::from_mins(5);
+/// For waits that end by themselves when all is well, also with a new connection to a busy server.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
 /// How long a closed client may still have a queue: by then, also on a busy machine, the runtime has dropped the tasks
@@ -98,6 +100,16 @@ impl Client {
     /// Returns the lock of this name, in the form that the case is about: see [`Case::form`](crate::Case::form).
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         self.form.of(&self.locks, name)
+    }
+
+    /// Acquires a lock that is free, or soon will be.
+    pub(crate) async fn take(&self, name: &str) -> Check<Guard> {
+        Ok(self.lock(name).wait(PATIENCE).acquire().await?)
+    }
+
+    /// Acquires the lock, and waits until it is lost for lack of renewals.
+    pub(crate) async fn lost_by_expiry(&self, name: &str) -> Check<Guard> {
+        Ok(expired(self.lock(name).wait(PATIENCE)).await?.0)
     }
 
     /// Returns a lock of this name that excludes [`lock`](Self::lock) of every other client: see [`Form::rival`].

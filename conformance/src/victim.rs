@@ -3,21 +3,16 @@
 use crate::{
     Form, Subject, Subjects,
     check::{Check, Stop, chain, ensure, within},
-    faults, parent, pause,
+    faults,
+    parent::{self, say},
+    pause,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    env,
-    future::Future,
-    io::{BufRead, Write},
-    process::Stdio,
-    time::Duration,
-};
+use std::{env, future::Future, io::Write, time::Duration};
 use tenure_core::{Guard, Lock, Locks, LossCause, Token};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
-    sync::mpsc,
+    process::{Child, ChildStdin, ChildStdout},
 };
 
 /// Names the subject whose locks a victim is to hold. A process in which it is set is a victim.
@@ -40,18 +35,9 @@ pub struct Victim {
 
 impl Victim {
     pub(crate) async fn start(subject: &str, form: Form, environment: Vec<(String, String)>) -> Check<Self> {
-        let mut process = Command::new(env::current_exe()?)
-            .env(SUBJECT, subject)
-            .env(FORM, form.to_string())
-            .envs([parent::is_this()])
-            .envs(environment)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(Stop::failed("another process started without pipes"));
-        };
+        let part = [(SUBJECT, subject.to_owned()), (FORM, form.to_string())];
+        let environment = environment.iter().map(|(name, value)| (&**name, value.clone()));
+        let (process, commands, answers) = parent::start_again(environment.chain(part))?;
         let mut victim = Self { process, commands, answers: BufReader::new(answers).lines() };
         let greeting = victim.answer().await?;
         ensure!(
@@ -225,7 +211,7 @@ async fn play(subjects: Subjects) -> Check {
         subjects.named(&name).ok_or_else(|| Stop::failed(format_args!("no subject is named {name:?}")))?;
     let (locks, form) = (locks_of(&**subject).await?, env::var(FORM)?.parse()?);
     let lock = |name: &str| Form::of(form, &locks, name);
-    let mut commands = read_commands();
+    let mut commands = parent::heard(Some);
     let mut guard = None;
     say("ready");
     while let Some(command) = commands.recv().await {
@@ -283,25 +269,4 @@ async fn append(lock: &Lock, rounds: usize, path: &str) -> Check {
         guard.release().await?;
     }
     Ok(())
-}
-
-/// Reads the commands, one per line. The process ends with its input: its parent is gone.
-fn read_commands() -> mpsc::UnboundedReceiver<String> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-        std::process::exit(0);
-    });
-    receiver
-}
-
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    // A broken pipe means that the parent is gone; the reading thread ends the process.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

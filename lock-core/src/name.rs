@@ -102,16 +102,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn name_has_a_length_limit_and_no_control_characters() {
-        assert!(Name::new("x".repeat(200)).is_ok());
-        assert!(Name::new("é".repeat(100)).is_ok());
-        let error = Name::new("x".repeat(201)).unwrap_err().to_string();
-        assert!(error.contains("201 bytes") && error.contains("1 to 200 bytes"), "{error}");
-        let error = Name::new("a\u{0}b").unwrap_err().to_string();
-        assert!(error.contains("control character") && !error.contains('\0'), "{error}");
-    }
-
     proptest! {
         #[test]
         fn name_is_kept_as_given(text in "\\PC{1,50}") {

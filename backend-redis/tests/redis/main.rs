@@ -1,6 +1,5 @@
 //! The store on real servers: what the conformance suite cannot see from above.
 
-mod faults;
 mod fences;
 mod foreign;
 mod full;

@@ -1,7 +1,10 @@
 //! Requests and servers that go away and come back, on a server of this machine.
 
 use crate::{LEASE, claim, cut, grant, in_time, proxy_to, server::Server, until};
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, AttemptAll, Backend, Error, Locks, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
@@ -188,4 +191,22 @@ async fn returning_server_is_not_met_by_a_storm() {
     }
     assert!(made() - before < 100, "{} connections for 200 waits", made() - before);
     locks.close().await;
+}
+
+/// The connection still leads to the old master, which is a replica now; a new one leads to the new master.
+#[tokio::test]
+async fn deposed_master_is_left() {
+    let (old, new) = (Server::start(), Server::start());
+    let (proxy, backend) = behind_proxy(&old).await;
+    let held = grant(&backend, &claim("a", LEASE)).await;
+    // It keeps its data, because that master cannot be reached.
+    old.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    let refused = backend.renew(&[held]).await.unwrap_err();
+    assert!(refused.is_unavailable() && refused.to_string().contains("read-only replica"), "{refused}");
+    proxy.set_upstream(SocketAddr::from((Ipv4Addr::LOCALHOST, new.port)));
+    // Found out by one request or by the other.
+    let _ = backend.try_acquire(&claim("b", LEASE)).await;
+    let next = claim("c", LEASE);
+    grant(&backend, &next).await;
+    assert_eq!(new.tell::<u64>(&["EXISTS", "tenure:c"]), 1);
 }

@@ -165,39 +165,6 @@ async fn returned_node_is_asked_no_more_than_others() {
     }
 }
 
-/// Servers that are down say so before the others answer. What these say decides whether the lock is held or the servers
-/// are unavailable.
-#[tokio::test]
-async fn held_lock_is_not_called_unavailable() {
-    let nodes = Nodes::start(5).await;
-    let backend = nodes.backend().await;
-    for node in [0, 2, 3] {
-        nodes.tell::<()>(node, &["SET", "tenure:a", "foreign", "PX", "60000"]);
-    }
-    for node in [1, 4] {
-        nodes.saboteur(node).kill().await.unwrap();
-    }
-    // Their answers come one after the other, and after the others' silence.
-    for (node, late) in [(0, 200), (2, 400), (3, 600)] {
-        nodes.saboteur(node).delay(Direction::Replies, Duration::from_millis(late)).await.unwrap();
-    }
-    let attempt = backend.try_acquire(&claim("a")).await;
-    assert!(matches!(attempt, Ok(Attempt::Busy { expires_in: Some(_) })), "{attempt:?}");
-}
-
-#[tokio::test]
-async fn lapsed_key_is_not_renewed() {
-    let nodes = Nodes::start(3).await;
-    let backend = nodes.backend().await;
-    let held = grant(&backend, &claim("a")).await;
-    for node in [0, 1] {
-        assert_eq!(backend.renew(std::slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
-        nodes.tell::<()>(node, &["DEL", "tenure:a"]);
-    }
-    assert!(matches!(backend.renew(std::slice::from_ref(&held)).await.unwrap()[..], [Renewal::Lost(_)]));
-    assert!(!nodes.has_key(0, "a") && !nodes.has_key(1, "a"));
-}
-
 /// Who renews waits a sixth of the lease for the answer. What a majority has decided comes before that, though of another
 /// lease a server has yet to tell that hangs.
 #[tokio::test]

@@ -29,10 +29,10 @@ async fn places(rows: &impl Rows) -> Vec<u64> {
     queue.map(|place| place["until"].as_u64().unwrap()).collect()
 }
 
-/// From now on, those in the queue keep their places for so long without being heard of, or for no longer.
-pub(crate) async fn keep_places(rows: &impl Rows, places: Option<Duration>) {
+/// From now on, those in the queue keep their places for so long without being heard of.
+pub(crate) async fn keep_places(rows: &impl Rows, places: Duration) {
     let now = u64::try_from(rows.number("SELECT {now}").await).unwrap() * 1000;
-    let until = places.map_or(1, |places| now + u64::try_from(places.as_micros()).unwrap());
+    let until = now + u64::try_from(places.as_micros()).unwrap();
     let mut record = rows.record("a").await.unwrap();
     for place in record["queue"].as_array_mut().unwrap() {
         place["until"] = until.into();
@@ -52,13 +52,6 @@ pub(crate) async fn waiter(
     });
     until(async || places(rows).await.len() == before + 1).await;
     task
-}
-
-/// Stands in the queue, and is never heard of again: nothing above the store withdraws it.
-pub(crate) async fn dead(rows: &impl Rows, claim: &Claim) {
-    let acquiring = waiter(rows, claim.clone()).await;
-    acquiring.abort();
-    assert!(acquiring.await.err().is_some_and(|end| end.is_cancelled()));
 }
 
 /// As where the clock went back by an hour: by columns, and by a record.
@@ -291,7 +284,7 @@ pub(crate) async fn queue_is_served_in_order_in_every_mode(rows: &impl Rows) {
     let first = places(rows).await;
     until(async || places(rows).await.iter().zip(&first).all(|(now, first)| now - first > 3_000_000)).await;
     // Otherwise a machine that stalls while they are served costs one of them its place.
-    keep_places(rows, Some(Duration::from_mins(5))).await;
+    keep_places(rows, Duration::from_mins(5)).await;
     assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
     let (mut last, mut reading) = (held.token, Vec::new());
     for task in readers {
@@ -310,32 +303,6 @@ pub(crate) async fn queue_is_served_in_order_in_every_mode(rows: &impl Rows) {
     assert_eq!(theirs.release(&reading).await.unwrap(), RELEASED);
     assert!(last < writing.token && writing.token < reading.token);
     assert_eq!(rows.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND record IS NULL").await, 1);
-}
-
-/// As after an outage: no waiter was served meanwhile, so the order stands.
-pub(crate) async fn late_waiter_has_its_place_back_if_nobody_was_served(rows: &impl Rows) {
-    let ours = rows.client(true).await;
-    let held = granted(&ours, &claim("a")).await;
-    let (first, second) = (waiting("a"), waiting("a"));
-    for claim in [&first, &second] {
-        dead(rows, claim).await;
-    }
-    keep_places(rows, None).await;
-    let mut back = Vec::new();
-    for (claim, alive) in [(second, 1), (first, 2)] {
-        let store = rows.client(true).await;
-        back.push(tokio::spawn(async move {
-            let grant = store.acquire(&claim).await.unwrap();
-            (store, grant)
-        }));
-        until(async || places(rows).await.iter().filter(|until| **until > 1).count() == alive).await;
-    }
-    keep_places(rows, Some(Duration::from_mins(5))).await;
-    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
-    let (theirs, next) = soon(back.remove(1)).await.unwrap();
-    assert!(!back[0].is_finished());
-    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
-    assert!(soon(back.remove(0)).await.unwrap().1.token > next.token);
 }
 
 pub(crate) async fn clients_with_a_queue_and_without_exclude_each_other(rows: &impl Rows) {

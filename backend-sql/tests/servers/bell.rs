@@ -28,7 +28,6 @@ cases!("bell":
     a_bell_that_is_lost_is_replaced.of_lease_rows().on(SERVERS),
     another_user_s_bell_is_not_rung.of_lease_rows().on(SERVERS),
     a_bell_goes_with_its_waiters.of_lease_rows().on(SERVERS),
-    a_bell_stays_for_those_who_wait_when_another_client_closes.of_lease_rows().on(SERVERS),
 );
 
 const SERVERS: &[Kind] = &[Kind::Mariadb, Kind::Mysql];
@@ -138,7 +137,7 @@ async fn a_release_is_heard_in_a_queue(table: &Table) {
     let bell = async || table.record("a").await.and_then(|record| record["queue"][0]["bell"].as_i64());
     until(async || bell().await.is_some()).await;
     // It is not heard of again by itself.
-    keep_places(table, Some(POLL * 5)).await;
+    keep_places(table, POLL * 5).await;
     let connection = connection_of(table, bell().await.unwrap()).await;
     until(async || table.is_asleep(connection).await).await;
     assert!(matches!(ours.release(&grant).await.unwrap(), Release::Released { .. }));
@@ -294,13 +293,4 @@ async fn a_bell_goes_with_its_waiters(table: &Table) {
     assert_ne!(next, bell);
     theirs.close().await;
     until(async || connection_of(table, next).await == 0).await;
-}
-
-/// A client of the same backend, and so of the same bell.
-async fn a_bell_stays_for_those_who_wait_when_another_client_closes(table: &Table) {
-    let (ours, theirs) = (table.open().await, deaf(table).await);
-    let grant = granted(&ours, &claim("a")).await;
-    let waiter = begin(table, &theirs, "a").await;
-    theirs.close().await;
-    hand_over(&ours, &grant, waiter).await;
 }

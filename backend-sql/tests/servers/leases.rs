@@ -6,10 +6,9 @@ use crate::{
     claim, granted,
     lease_rows::{
         Rows, batch_is_renewed_and_each_is_answered, clients_with_a_queue_and_without_exclude_each_other,
-        idle_rows_swept_tokens_kept, late_waiter_has_its_place_back_if_nobody_was_served,
-        mark_of_a_waiter_keeps_readers_out_until_it_ends, queue_is_served_in_order_in_every_mode,
-        row_that_cannot_be_renewed_costs_no_other_its_lease, row_that_is_not_ours_says_so_and_lets_nobody_in,
-        token_follows_the_last_where_the_clock_is_behind,
+        idle_rows_swept_tokens_kept, mark_of_a_waiter_keeps_readers_out_until_it_ends,
+        queue_is_served_in_order_in_every_mode, row_that_cannot_be_renewed_costs_no_other_its_lease,
+        row_that_is_not_ours_says_so_and_lets_nobody_in, token_follows_the_last_where_the_clock_is_behind,
     },
     reader, soon,
     store::Store,
@@ -27,10 +26,8 @@ cases!("leases":
     row_that_is_not_ours_says_so_and_lets_nobody_in.of_lease_rows(),
     row_that_cannot_be_renewed_costs_no_other_its_lease.on(ALL).of_lease_rows(),
     queue_is_served_in_order_in_every_mode.on(&[Kind::Pgbouncer, Kind::Mysql]).of_lease_rows(),
-    late_waiter_has_its_place_back_if_nobody_was_served.on(&[Kind::Pgbouncer, Kind::Mysql]).of_lease_rows(),
     clients_with_a_queue_and_without_exclude_each_other.of_lease_rows(),
     claims_dropped_on_their_way_are_withdrawn_behind_their_grants.of_lease_rows(),
-    a_pool_lends_its_settings.of_lease_rows(),
     an_idle_connection_that_was_ended_is_opened_anew.of_lease_rows(), a_dropped_table_is_made_anew,
     one_who_comes_and_goes_leaves_others_a_moment.of_lease_rows().alone(),
 );
@@ -94,16 +91,6 @@ async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table, 
     let answer = soon(asking).await.unwrap().unwrap();
     assert!(matches!(answer, AttemptAll::Busy), "{answer:?}");
     granted(store, &claim("a")).await;
-}
-
-/// The application may have all of its pool in use: the connections are tenure's own.
-async fn a_pool_lends_its_settings(table: &Table) {
-    let (setting, value) = table.either(("application_name", "of-a-pool"), ("max_execution_time", "0"));
-    let setting = if table.server.kind() == Kind::Mariadb { "max_statement_time" } else { setting };
-    let store = table.options().open_with(setting, value).await.unwrap();
-    let grant = granted(&store, &claim("a")).await;
-    assert_eq!(store.renew(slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
-    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
 }
 
 /// The server ends what has been idle for long, and says so in different ways.

@@ -1,24 +1,9 @@
-//! Who holds a row lock, and why it ended.
+//! The holders of row locks.
 
-use crate::{Backend, LossCause, Table, case::cases, claim, granted, lease_rows::Rows, lost};
+use crate::{Backend, Table, case::cases, claim, granted, lease_rows::Rows};
 use std::time::Duration;
 
-cases!(
-    "people": a_holder_learns_why_it_was_put_out.of_row_locks(),
-    a_few_holders_are_found_among_many_names.of_row_locks().alone(),
-);
-
-async fn a_holder_learns_why_it_was_put_out(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
-    let held = claim("a");
-    let grant = granted(&ours, &held).await;
-    assert_eq!(theirs.force_release(&held.name).await.unwrap().len(), 1);
-    assert_eq!(lost(&grant).await, LossCause::Forced);
-    let next = claim("a");
-    let grant = ours.acquire(&next).await.unwrap();
-    table.end_connection_of(next.id).await;
-    assert_eq!(lost(&grant).await, LossCause::SessionEnded);
-}
+cases!("people": a_few_holders_are_found_among_many_names.of_row_locks().alone());
 
 /// The database may not look at every holder for every name: that took 3 s here.
 async fn a_few_holders_are_found_among_many_names(table: &Table) {

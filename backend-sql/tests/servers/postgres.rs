@@ -4,7 +4,7 @@ use crate::{
     AWAITED, Backend, Duration, Kind, LONG, Mode, RELEASED, Store, Table, busy,
     case::cases,
     chain, claim, granted,
-    lease_rows::{Rows, dead, keep_places},
+    lease_rows::{Rows, keep_places, waiter},
     permits, reader, soon,
     stopped::Stopped,
     store::Options,
@@ -139,10 +139,13 @@ async fn the_next_in_line_is_told_and_nobody_else(table: &Table) {
     let held = granted(&ours, &claim("a")).await;
     let claims = [claim("a"), reader("a"), reader("a"), claim("a")];
     for claim in &claims {
-        dead(table, claim).await;
+        // It is never heard of again: nothing above the store withdraws it.
+        let acquiring = waiter(table, claim.clone()).await;
+        acquiring.abort();
+        assert!(acquiring.await.err().is_some_and(|end| end.is_cancelled()));
     }
     // They ask no more by themselves, and keep their places all the same.
-    keep_places(table, Some(POLL * 5)).await;
+    keep_places(table, POLL * 5).await;
     let words = |claim: &Claim| format!("\na\n{}", claim.id);
     ours.release(&held).await.unwrap();
     assert_eq!(told().await, words(&claims[0]));

@@ -1,4 +1,4 @@
-//! Lease rows in a file: names, tables, closing.
+//! Lease rows in a file: names, tables, sweeps.
 
 use super::*;
 use tenure_core::{Attempt, LossCause, Renewal};
@@ -35,17 +35,6 @@ async fn many_open_a_new_file_at_once() {
         }
     }
     assert_eq!(grants, 1);
-}
-
-#[tokio::test]
-async fn requests_after_close_open_the_file_again() {
-    let file = File::new();
-    let backend = file.open().await;
-    let grant = granted(&backend, &claim("a")).await;
-    backend.close().await;
-    backend.close().await;
-    assert_eq!(backend.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
-    assert_eq!(backend.release(&grant).await.unwrap(), RELEASED);
 }
 
 #[tokio::test]

@@ -103,20 +103,6 @@ async fn foreign_waiter_is_told_in_its_place() {
     assert!(one.waiting("a").await.unwrap().is_empty(), "its turn has come");
 }
 
-/// Writers name their nodes in one of two ways.
-#[tokio::test]
-async fn both_kinds_of_writers_exclude_each_other() {
-    let Some(scene) = Scene::on(&ONE, "kinds").await else { return };
-    let one = scene.locks().await;
-    let other = Locks::new(ZkBackend::connect(scene.options().read_write_nodes(true)).await.unwrap());
-    for (first, second) in [(&one, &other), (&other, &one)] {
-        let guard = first.lock("a").acquire().await.unwrap();
-        assert!(second.lock("a").try_acquire().await.unwrap().is_none());
-        assert!(second.rw("a").read().try_acquire().await.unwrap().is_none());
-        guard.release().await.unwrap();
-    }
-}
-
 /// The client watches the node a moment after the grant, and an upgrade replaces the node.
 #[tokio::test]
 async fn deleted_node_is_a_loss() {

@@ -82,34 +82,6 @@ fn directory_is_not_a_store() {
 }
 
 #[test]
-fn file_of_another_kind_is_refused() {
-    let stage = Stage::new();
-    give(stage.dir());
-    let file = stage.path("notes.txt");
-    let text = "Dear diary, this is no database.\n".repeat(100);
-    fs::write(&file, &text).unwrap();
-    give(&file);
-    unusable(&stage, &file, "is not a SQLite database");
-    assert_eq!(fs::read_to_string(&file).unwrap(), text);
-}
-
-#[test]
-fn damaged_file_is_refused() {
-    let stage = Stage::new();
-    give(stage.dir());
-    stage.done(&["run", "a", "--", "true"]).expect(0);
-    let file = stage.path("locks.db");
-    for leftover in ["locks.db-wal", "locks.db-shm"] {
-        let _ = fs::remove_file(stage.path(leftover));
-    }
-    let mut bytes = fs::read(&file).unwrap();
-    bytes[100..].fill(0xff);
-    fs::write(&file, &bytes).unwrap();
-    give(&file);
-    unusable(&stage, &file, "is damaged");
-}
-
-#[test]
 fn unwritable_file_is_refused() {
     let stage = Stage::new();
     stage.done(&["run", "a", "--", "true"]).expect(0);
@@ -122,15 +94,6 @@ fn unwritable_file_is_refused() {
     fs::set_permissions(stage.dir(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     stage.done(&["run", "a", "--", "true"]).expect(0);
-}
-
-#[test]
-fn path_without_a_directory_is_refused() {
-    let stage = Stage::new();
-    give(stage.dir());
-    unusable(&stage, &stage.path("absent/locks.db"), "does not exist");
-    fs::write(stage.path("file"), "").unwrap();
-    unusable(&stage, &stage.path("file/locks.db"), "is not a directory");
 }
 
 #[test]

@@ -189,18 +189,6 @@ fn store_option_overrides_the_environment() {
     );
 }
 
-/// A lease much shorter than the command's life is renewed.
-#[test]
-fn run_renews_beyond_one_lease() {
-    let stage = Stage::new();
-    let holder = stage.holder("a --lease 6s");
-    let group = holder.group();
-    let busy = stage.done(&["run", "a", "--wait", "7s", "--", "true"]).expect(75);
-    assert_eq!(busy.out, "");
-    group.signal(Signal::SIGTERM);
-    holder.end().expect(143);
-}
-
 #[test]
 fn repeated_runs_leave_no_process() {
     let stage = Stage::new();
@@ -225,11 +213,9 @@ fn repeated_runs_leave_no_process() {
 #[test]
 fn command_begins_without_blocked_or_ignored_signals() {
     let stage = Stage::new();
-    let tenure = stage.tenure(&["run", "a", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
-    let mut blocking = Command::new("env");
-    blocking.args(["--default-signal", "--block-signal=CHLD,TERM,USR1"]).args(tenure.get_args());
-    blocking.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
-    let done = Done::of(&mut blocking).expect(0);
+    let env = ["env", "--default-signal", "--block-signal=CHLD,TERM,USR1"];
+    let show = ["run", "a", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"];
+    let done = Done::of(&mut stage.under(&env, &show)).expect(0);
     let sets = done.out.lines().map(|line| mask(line.split_whitespace().last().unwrap()));
     // The two above the standard signals are the C library's own.
     assert!(sets.clone().count() == 2 && sets.clone().all(|set| set.trailing_zeros() >= 31), "{}", done.out);
@@ -239,13 +225,10 @@ fn command_begins_without_blocked_or_ignored_signals() {
 fn command_gets_only_the_descriptors_of_the_caller() {
     let stage = Stage::new();
     let list = "for n in /proc/$$/fd/*; do [ ! -e \"$n\" ] || echo \"${n##*/}\"; done";
-    let run = stage.tenure(&["run", "a", "--", "sh", "-c", list]);
     // Those that the test itself inherited are closed first.
     let passes = "for n in /proc/$$/fd/*; do n=${n##*/}; [ $n -lt 3 ] || eval \"exec $n>&-\"; done; exec 7</dev/null; \
                   exec \"$@\"";
-    let mut passing = Command::new("bash");
-    passing.args(["-c", passes, "bash"]).arg(run.get_program()).args(run.get_args());
-    passing.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
+    let mut passing = stage.under(&["bash", "-c", passes, "bash"], &["run", "a", "--", "sh", "-c", list]);
     assert_eq!(Done::of(&mut passing).expect(0).out, "0\n1\n2\n7\n");
 }
 
@@ -253,12 +236,10 @@ fn command_gets_only_the_descriptors_of_the_caller() {
 #[test]
 fn orphan_is_reaped_while_the_command_runs() {
     let stage = Stage::new();
-    let run = stage.tenure(&["run", "a", "--", "sh", "-c", "read x < first; echo on; read x < last"]);
     let (first, last) = (stage.gate("first"), stage.gate("last"));
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "sleep 1000 & echo $!; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
-    shell.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
-    let run = Running::start(&mut shell);
+    let shell = ["sh", "-c", "sleep 1000 & echo $!; exec \"$@\"", "sh"];
+    let args = ["run", "a", "--", "sh", "-c", "read x < first; echo on; read x < last"];
+    let run = Running::start(&mut stage.under(&shell, &args));
     let orphan = Pid::from_raw(run.number());
     first.open();
     assert_eq!(run.line(), "on");
@@ -271,11 +252,8 @@ fn orphan_is_reaped_while_the_command_runs() {
 #[test]
 fn run_acquires_nothing_without_enough_descriptors() {
     let stage = Stage::new();
-    let run = stage.tenure(&["run", "a", "--", "echo", "ran"]);
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 12; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
-    limited.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
-    let done = Done::of(&mut limited).expect(74);
+    let limited = ["sh", "-c", "ulimit -n 12; exec \"$@\"", "sh"];
+    let done = Done::of(&mut stage.under(&limited, &["run", "a", "--", "echo", "ran"])).expect(74);
     assert_eq!(done.out, "");
     assert!(done.err.contains("raise the limit (ulimit -n)"), "{}", done.err);
     assert!(!stage.path("locks.db").exists(), "the store was opened");

@@ -58,6 +58,15 @@ impl Stage {
         self.program(Path::new(env!("CARGO_BIN_EXE_tenure")), args)
     }
 
+    /// `tenure` with these arguments, which another program starts: a shell, or `env`.
+    pub(crate) fn under(&self, starter: &[&str], args: &[&str]) -> Command {
+        let tenure = self.tenure(args);
+        let mut command = Command::new(starter[0]);
+        command.args(&starter[1..]).arg(tenure.get_program()).args(tenure.get_args());
+        command.current_dir(self.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
+        command
+    }
+
     /// Runs a copy of the program.
     pub(crate) fn program(&self, program: &Path, args: &[&str]) -> Command {
         // A background process of a script ignores some signals, and so would all that it starts.
@@ -135,19 +144,19 @@ impl Stage {
     /// Locks the whole file, which has to be there, as a foreign program might. The store then fails soon with
     /// [`Frozen::URL`].
     pub(crate) fn freeze(&self) -> Frozen {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let file = SqliteConnectOptions::new().filename(self.path("locks.db"));
-        let mut connection = runtime.block_on(SqliteConnection::connect_with(&file)).unwrap();
-        runtime.block_on(connection.execute("BEGIN IMMEDIATE")).unwrap();
-        Frozen { runtime, connection }
+        self.frozen(false, "BEGIN IMMEDIATE")
     }
 
     /// Creates the file, which must not be there, and locks it so that it cannot be opened either.
     pub(crate) fn freeze_new(&self) -> Frozen {
+        self.frozen(true, "BEGIN EXCLUSIVE")
+    }
+
+    fn frozen(&self, creates: bool, begin: &'static str) -> Frozen {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let file = SqliteConnectOptions::new().filename(self.path("locks.db")).create_if_missing(true);
+        let file = SqliteConnectOptions::new().filename(self.path("locks.db")).create_if_missing(creates);
         let mut connection = runtime.block_on(SqliteConnection::connect_with(&file)).unwrap();
-        runtime.block_on(connection.execute("BEGIN EXCLUSIVE")).unwrap();
+        runtime.block_on(connection.execute(begin)).unwrap();
         Frozen { runtime, connection }
     }
 }

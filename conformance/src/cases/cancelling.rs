@@ -4,7 +4,8 @@ use crate::{
     Check, Client, Stage,
     case::cases,
     check::{
-        Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held, within,
+        Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held, waits,
+        within,
     },
     pause,
 };
@@ -41,8 +42,7 @@ async fn next_gets_in(next: &Client, name: &str, after: &str) -> Check {
 async fn cancel_while_waiting(stage: &Stage) -> Check {
     let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
-    let lock = other.lock(&name);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let waiter = waits(other.lock(&name));
     eventually!(SOON, other.probe.calls().contending(&name) == 1, "one waiter's request");
     pause::settle(Duration::from_millis(100)).await;
     waiter.abort();

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, within},
+    check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, waits, within},
     own_runtime::in_own_runtime,
     pause,
     saboteur::Hurt,
@@ -107,8 +107,7 @@ async fn close_ends_without_server(stage: &Stage) -> Check {
     let guard = one.lock(&held).lease(LEASE).acquire().await?;
     let token = guard.token();
     let theirs = other.lock(&awaited).lease(LONG_LEASE).acquire().await?;
-    let lock = one.lock(&awaited).lease(LEASE);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let waiter = waits(one.lock(&awaited).lease(LEASE));
     eventually!(PATIENCE, one.probe.calls().contending(&awaited) == 1, "one waiter's request");
     saboteur.half_open().await?;
     drop(guard);

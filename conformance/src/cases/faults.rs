@@ -7,7 +7,9 @@ use super::contention::Contention;
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, within},
+    check::{
+        Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, waits, within,
+    },
     pause,
     saboteur::{Direction, Hurt},
 };
@@ -127,8 +129,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     let before = first.token();
     over(first.release().await)?;
     saboteur.drop_replies().await?;
-    let lock = one.lock(&name).lease(LEASE).wait(PATIENCE);
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let acquiring = waits(one.lock(&name).lease(LEASE).wait(PATIENCE));
     // By then the session is over for the client. The server has heard from it all the while.
     pause::outlast(session + session / 8).await;
     saboteur.mend().await?;
@@ -216,8 +217,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
     // In each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
     for pause in [0, 1, 5, 20, 100] {
         scene.saboteur.drop_replies().await?;
-        let lock = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE);
-        let acquiring = tokio::spawn(async move { lock.acquire().await });
+        let acquiring = waits(scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE));
         pause::settle(Duration::from_millis(pause)).await;
         scene.saboteur.cut().await?;
         scene.saboteur.mend().await?;

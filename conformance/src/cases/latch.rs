@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, chain, ensure, ensure_eq, ensure_matches, still_held, within},
+    check::{Stop, chain, ensure, ensure_eq, ensure_matches, within},
 };
 use futures_util::{FutureExt, future::try_join_all};
 use std::{pin::pin, time::Duration};
@@ -11,7 +11,7 @@ use tenure_core::{Error, Latch};
 
 cases!("latch":
     latch_opens_once, party_counts_once, latch_outlives_its_parties, party_count_mismatch_refused,
-    removed_latch_begins_anew, latch_and_lock_may_share_a_name, latch_names_differ,
+    latch_names_differ,
     count_with_lost_reply_can_be_repeated.policy(), latch_wait_outlasts_outage.policy(),
     close_ends_waits_at_latches.policy(),
 );
@@ -121,42 +121,6 @@ async fn party_count_mismatch_refused(stage: &Stage) -> Check {
     Ok(one.latch(&name, 3).remove().await?)
 }
 
-/// A latch is removed and used again. No party has counted down.
-async fn removed_latch_begins_anew(stage: &Stage) -> Check {
-    stage.needs(Need::Latches)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    other.latch(&name, 2).remove().await?;
-    one.latch(&name, 1).count_down("x").await?;
-    opens(&other.latch(&name, 1)).await?;
-    other.latch(&name, 1).remove().await?;
-    // Even with another number of parties.
-    missing(&one.latch(&name, 2), 2).await?;
-    ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1, "missing parties of two at a new latch");
-    Ok(one.latch(&name, 2).remove().await?)
-}
-
-/// One name is a lock and a latch. Neither changes the other.
-async fn latch_and_lock_may_share_a_name(stage: &Stage) -> Check {
-    stage.needs(Need::Latches)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let guard = one.lock(&name).acquire().await?;
-    let latch = other.latch(&name, 2);
-    latch.count_down("x").await?;
-    if other.capabilities().listing {
-        ensure_eq!(other.holders(&name).await?.len(), 1, "holders of a name that is a lock and a latch");
-    }
-    guard.release().await?;
-    let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
-    missing(&latch, 1).await?;
-    latch.remove().await?;
-    still_held(&guard)?;
-    guard.release().await?;
-    if other.capabilities().listing {
-        ensure_eq!(other.list(stage.prefix()).await?.len(), 0, "holders in `list` after the release");
-    }
-    Ok(())
-}
-
 /// Latches with similar names count separately.
 async fn latch_names_differ(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
@@ -172,6 +136,9 @@ async fn latch_names_differ(stage: &Stage) -> Check {
         })?;
         client.latch(name, 2).count_down(&party).await?;
         client.latch(name, 2).count_down(&party).await?;
+    }
+    if client.capabilities().listing {
+        ensure_eq!(client.list(stage.prefix()).await?.len(), 0, "holders in `list`, where there are latches");
     }
     for name in &names {
         missing(&client.latch(name, 2), 1).await?;

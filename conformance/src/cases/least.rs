@@ -4,14 +4,13 @@ use crate::{
     Check, Method, Need, Stage,
     case::cases,
     check::{EXPIRY, ensure, ensure_eq, ensure_matches, free_at_once, kept_out, rises, within},
-    pause,
 };
 use std::time::Duration;
 use tenure_core::{Capability, Error, Lock, Moment, lease::drift_allowance};
 
 cases!("least":
-    released_early_stays_held, dropped_early_stays_held.policy(), released_late_is_free.policy(),
-    shared_grants_stay_held, hold_at_least_is_refused_in_sessions,
+    released_early_stays_held, dropped_early_stays_held.policy(), shared_grants_stay_held,
+    hold_at_least_is_refused_in_sessions,
 );
 
 /// How long the locks of these cases stay held: many times what a request takes on a busy machine.
@@ -60,18 +59,6 @@ async fn dropped_early_stays_held(stage: &Stage) -> Check {
     let before = Moment::now();
     drop(one.lock(&name).hold_at_least(SHORTEST).acquire().await?);
     kept_until(stage, before, &other.lock(&name)).await
-}
-
-/// A lock with `hold_at_least` is released after that time. It is free at once.
-async fn released_late_is_free(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let shortest = SHORTEST / 8;
-    let lock = one.lock(&name).lease(SHORTEST * 3).hold_at_least(shortest);
-    let guard = lock.acquire().await?;
-    pause::outlast(shortest).await;
-    guard.release().await?;
-    Ok(free_at_once(&other.lock(&name)).await?.release().await?)
 }
 
 /// A reader with `hold_at_least` releases early. It excludes writers for that time, but not readers.

@@ -3,11 +3,13 @@
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_matches, eventually, expired, lost_with, still_held, within},
+    check::{
+        Stop, ensure, ensure_eq, ensure_matches, eventually, expired, lost_with, still_held, waits, within,
+    },
     pause,
 };
 use std::time::Duration;
-use tenure_core::{Capability, Error, Holder, Mode, Moment, StandingKind, Waiter};
+use tenure_core::{Capability, Error, Holder, LossCause, Mode, Moment, StandingKind, Waiter};
 
 cases!("people":
     holders_describes_grant, list_by_prefix, force_release_frees_and_notifies_holder, label_shown,
@@ -144,8 +146,7 @@ async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
     let put_out = other.force_release(&name).await?;
     ensure!(put_out.is_empty(), "a forced release of a free name must end no grant: {put_out:?}");
     let guard = one.lock(&name).lease(lease).acquire().await?;
-    let waiting = other.lock(&name).wait(PATIENCE);
-    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    let waiter = waits(other.lock(&name).wait(PATIENCE));
     eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
     let put_out = only(other.force_release(&name).await?)?;
     let put_out = (put_out.claim, put_out.token);
@@ -157,9 +158,13 @@ async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
     let bound = stage.at_most(stage.capabilities().ask_again);
     let successor = within(bound, "the waiter's grant after a forced release", waiter).await???;
     // The holder hears of it at its renewal, a third of the lease later.
-    within(stage.at_most(lease / 3), "the former holder's loss after a forced release", guard.lost()).await?;
+    let hears =
+        within(stage.at_most(lease / 3), "the former holder's loss after a forced release", guard.lost());
+    let cause = hears.await?;
+    let causes = [LossCause::Forced, LossCause::TakenOver, LossCause::Forgotten, LossCause::Expired];
+    ensure!(causes.contains(&cause), "the cause of a loss by force must be one of {causes:?}, not {cause:?}");
     ensure!(!guard.is_held(), "the former holder still believes that it holds the lock: {guard:?}");
-    lost_with(guard.release().await)?;
+    ensure_eq!(lost_with(guard.release().await)?, cause);
     still_held(&successor)?;
     let present = only(one.holders(&name).await?)?;
     ensure_eq!(present.claim, Some(successor.claim()), "the holder's claim after a forced release");
@@ -221,8 +226,7 @@ async fn waiting_lists_queue_in_order(stage: &Stage) -> Check {
             Mode::Shared => client.rw(&name).read(),
             _ => client.lock(&name),
         };
-        let lock = lock.label(number.to_string()).wait(PATIENCE);
-        tasks.push(tokio::spawn(async move { lock.acquire().await }));
+        tasks.push(waits(lock.label(number.to_string()).wait(PATIENCE)));
         // The next waiter comes after it.
         eventually!(
             PATIENCE,

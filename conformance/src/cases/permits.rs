@@ -4,7 +4,7 @@ use super::waiting::others_get_in;
 use crate::{
     Check, Client, Form, Need, Stage,
     case::cases,
-    check::{Stop, chain, ensure, ensure_eq, ensure_matches, kept_out, rises, still_held, within},
+    check::{Stop, chain, ensure, ensure_eq, ensure_matches, kept_out, rises, still_held, waits, within},
     pause,
 };
 use std::{
@@ -18,9 +18,8 @@ use tenure_core::{Error, Guard, Mode};
 use tokio::task::JoinSet;
 
 cases!("permits":
-    permits_reach_and_never_exceed_max, many_permits_all_or_none, permit_of_killed_process_is_free_again,
-    permit_count_mismatch_refused, bad_counts_refused.policy(), waiting_permit_is_woken,
-    permits_expire_one_by_one, permits_barging_bounded,
+    permits_reach_and_never_exceed_max, many_permits_all_or_none, permit_count_mismatch_refused,
+    bad_counts_refused.policy(), waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,22 +94,6 @@ async fn many_permits_all_or_none(stage: &Stage) -> Check {
     Ok(alone.release().await?)
 }
 
-/// A process that holds a permit is killed. The permit is granted again, and the other stays held.
-async fn permit_of_killed_process_is_free_again(stage: &Stage) -> Check {
-    stage.needs(Need::Permits)?;
-    stage.needs(Need::Processes)?;
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let mut victim = stage.victim_with(Form::Permit(2)).await?;
-    victim.hold(&name, Duration::from_secs(3)).await?;
-    let other = had(&client, &name, 1, 2).await?;
-    victim.keeps_out(&client.semaphore(&name, 2).permit()).await?;
-    victim.kill().await?;
-    let back = client.semaphore(&name, 2).permit().wait(PATIENCE).acquire().await?;
-    still_held(&other)?;
-    back.release().await?;
-    Ok(other.release().await?)
-}
-
 /// A semaphore of 4 permits is used as one of 7. Tries and waits are errors that name both numbers.
 async fn permit_count_mismatch_refused(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
@@ -163,10 +146,7 @@ async fn waiting_permit_is_woken(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (mine, mut theirs) = (had(&one, &name, 1, 2).await?, had(&other, &name, 1, 2).await?);
     for _ in 0..5 {
-        let waiting = {
-            let lock = one.semaphore(&name, 2).permit().wait(PATIENCE);
-            tokio::spawn(async move { lock.acquire().await })
-        };
+        let waiting = waits(one.semaphore(&name, 2).permit().wait(PATIENCE));
         pause::linger(Duration::from_millis(50)).await;
         ensure!(!waiting.is_finished(), "a waiter was granted a permit although both are held");
         theirs.release().await?;

@@ -1,9 +1,11 @@
 //! Readers and writers.
 
 use crate::{
-    Check, Client, Fault, Form, Method, Need, Stage,
+    Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{ensure, ensure_eq, ensure_matches, eventually, kept_out, lost_with, rises, still_held, within},
+    check::{
+        ensure, ensure_eq, ensure_matches, eventually, kept_out, lost_with, rises, still_held, waits, within,
+    },
     pause,
 };
 use std::time::Duration;
@@ -12,9 +14,8 @@ use tenure_core::{Error, Guard, Mode, Owner};
 cases!("readers":
     readers_share, writer_excludes, waiting_writer_blocks_new_readers, downgrade_keeps_lock,
     downgrade_with_lost_reply_is_repeated, late_downgrade_changes_nothing, upgrade_of_sole_reader,
-    failed_upgrade_keeps_read, writer_follows_killed_reader, tokens_rise_with_readers,
-    reader_renews_its_own_grant_only, readers_in_one_process, owner_reads_what_it_writes.policy(),
-    forced_release_ends_all_readers,
+    failed_upgrade_keeps_read, reader_renews_its_own_grant_only, readers_in_one_process,
+    owner_reads_what_it_writes.policy(), forced_release_ends_all_readers,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -114,10 +115,7 @@ async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
     let reader = read(&one, &name).await?;
-    let waiting = {
-        let lock = other.rw(&name).write().wait(PATIENCE);
-        tokio::spawn(async move { lock.acquire().await })
-    };
+    let waiting = waits(other.rw(&name).write().wait(PATIENCE));
     // The writer's request may reach the store a moment later.
     for client in [&one, &third] {
         eventually!(
@@ -147,10 +145,7 @@ async fn downgrade_keeps_lock(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let mut guard = write(&one, &name).await?;
     let token = guard.token();
-    let waiting = {
-        let lock = other.rw(&name).write().wait(PATIENCE);
-        tokio::spawn(async move { lock.acquire().await })
-    };
+    let waiting = waits(other.rw(&name).write().wait(PATIENCE));
     pause::settle(MOMENT).await;
     guard.downgrade().await?;
     is_in(&guard, Mode::Shared)?;
@@ -249,51 +244,6 @@ async fn failed_upgrade_keeps_read(stage: &Stage) -> Check {
     Ok(mine.release().await?)
 }
 
-/// A process that reads is killed. A waiting writer is granted the name.
-async fn writer_follows_killed_reader(stage: &Stage) -> Check {
-    stage.needs(Need::Readers)?;
-    stage.needs(Need::Processes)?;
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let mut victim = stage.victim_with(Form::Reader).await?;
-    let token = victim.hold(&name, Duration::from_secs(3)).await?;
-    let reader = within(PATIENCE, "a reader's grant beside another process that reads", read(&client, &name))
-        .await??;
-    rises(token, reader.token())?;
-    victim.kill().await?;
-    let waiting = {
-        let lock = client.rw(&name).write().wait(PATIENCE);
-        tokio::spawn(async move { lock.acquire().await })
-    };
-    pause::settle(MOMENT).await;
-    reader.release().await?;
-    let writer = within(PATIENCE, "a writer's grant after a reader was killed", waiting).await???;
-    rises(token, writer.token())?;
-    Ok(writer.release().await?)
-}
-
-/// Readers and writers take turns. Each grant has a greater token than the one before.
-async fn tokens_rise_with_readers(stage: &Stage) -> Check {
-    stage.needs(Need::Readers)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let (mut last, mut readers) = (None, Vec::new());
-    for _ in 0..10 {
-        for client in [&one, &other] {
-            let reader = read(client, &name).await?;
-            rises(last, reader.token())?;
-            last = Some(reader.token());
-            readers.push(reader);
-        }
-        for reader in readers.drain(..) {
-            reader.release().await?;
-        }
-        let writer = write(&one, &name).await?;
-        rises(last, writer.token())?;
-        last = Some(writer.token());
-        writer.release().await?;
-    }
-    Ok(())
-}
-
 /// One reader is renewed, another is not. Only the other's grant ends.
 async fn reader_renews_its_own_grant_only(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
@@ -321,17 +271,13 @@ async fn readers_in_one_process(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let mut readers = Vec::new();
     for _ in 0..20 {
-        let lock = client.rw(&name).read().wait(PATIENCE);
-        readers.push(tokio::spawn(async move { lock.acquire().await }));
+        readers.push(waits(client.rw(&name).read().wait(PATIENCE)));
     }
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(within(PATIENCE, "the grant of one of twenty readers of a client", reader).await???);
     }
-    let waiting = {
-        let lock = client.rw(&name).write().wait(PATIENCE);
-        tokio::spawn(async move { lock.acquire().await })
-    };
+    let waiting = waits(client.rw(&name).write().wait(PATIENCE));
     for guard in guards {
         ensure!(!waiting.is_finished(), "a writer was granted the name while readers of its client hold it");
         guard.release().await?;

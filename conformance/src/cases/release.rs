@@ -5,7 +5,7 @@ use crate::{
     case::cases,
     check::{
         EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with,
-        still_held, within,
+        still_held, waits, within,
     },
     pause,
 };
@@ -148,8 +148,7 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
     for number in 0..20 {
         let (name, leaving) = (stage.name(&number.to_string()), stage.client().await?);
         let guard = one.lock(&name).acquire().await?;
-        let waiters = [leaving.lock(&name), leaving.lock(&name)]
-            .map(|lock| tokio::spawn(async move { lock.acquire().await }));
+        let waiters = [leaving.lock(&name), leaving.lock(&name)].map(waits);
         eventually!(SOON, leaving.probe.calls().contending(&name) == 1, "one waiter's request");
         within(SOON, "closing a client while it waits for locks", leaving.close()).await?;
         // By now every claim is withdrawn and the backend is closed. The second waiter may have sent a request too, if
@@ -186,10 +185,7 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     let kept = one.lock(stage.name("kept")).lease(lease).acquire().await?;
     let held = other.lock(&name).acquire().await?;
     let lock = one.lock(&name);
-    let waiter = {
-        let lock = lock.clone();
-        tokio::spawn(async move { lock.acquire().await })
-    };
+    let waiter = waits(lock.clone());
     eventually!(SOON, one.probe.calls().contending(&name) == 1, "one waiter's request");
     within(SOON, "closing a client that holds a lock", one.close()).await?;
     let outcome = within(SOON, "the end of a wait when its client closes", waiter).await??;

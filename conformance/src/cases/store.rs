@@ -17,8 +17,8 @@ use tenure_core::{
 cases!("store":
     claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again, late_attempt_for_several_takes_back_nothing_held, reserved_tokens_are_nobody_elses,
     late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
-    renewal_revives_nothing, renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
-    withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
+    renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
+    withdrawn_claim_is_gone, stalled_attempt_sees_who_came,
     stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
     shortest_lease_is_kept.alone(),
 );
@@ -258,21 +258,6 @@ async fn renewal_answers_in_order(stage: &Stage) -> Check {
     released(store, &successor).await
 }
 
-async fn renewal_revives_nothing(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let (store, lease) = (&**client.probe.backend(), BRIEF);
-    let mut over = granted(store, &claim(&name, lease)?).await?;
-    pause::outlast(lease + Duration::from_millis(50)).await;
-    over.lease = LEASE;
-    let answers = store.renew(std::slice::from_ref(&over)).await?;
-    ensure_matches!(answers[..], [Renewal::Lost(_)]);
-    let answer = store.release(&over).await?;
-    ensure_matches!(answer, Release::Lost(_));
-    let next = granted(store, &claim(&name, LEASE)?).await?;
-    released(store, &next).await
-}
-
 /// As after an upgrade that a crash of the server took back, and as while a conversion is on its way.
 async fn renewal_of_more_than_is_held_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
@@ -334,13 +319,17 @@ async fn release_says_what_it_did(stage: &Stage) -> Check {
 async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
-    let held = claim(&name, LEASE)?;
+    let (held, unheard) = (claim(&name, LEASE)?, claim(&name, LEASE)?);
+    // The store has never heard of this claim, nor of the name.
+    store.withdraw(&unheard).await?;
     granted(store, &held).await?;
     store.withdraw(&held).await?;
     let next = granted(outside, &claim(&name, LEASE)?).await?;
-    // Withdrawing twice is the same as once, and touches nobody else.
-    store.withdraw(&held).await?;
-    refused(store, &name).await?;
+    // Neither a second withdrawal nor one of an unheard claim touches another claim.
+    for gone in [held, unheard] {
+        store.withdraw(&gone).await?;
+        refused(store, &name).await?;
+    }
     // A claim that waits.
     let waiting = claim(&name, LEASE)?;
     let waits = Claim { waits: true, ..waiting };
@@ -350,17 +339,6 @@ async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
     released(outside, &next).await?;
     let last = granted(outside, &claim(&name, LEASE)?).await?;
     released(outside, &last).await
-}
-
-async fn foreign_withdrawal_is_harmless(stage: &Stage) -> Check {
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let store = &**client.probe.backend();
-    // A claim that the store never heard of, on a name that it never heard of, and on one that is held.
-    store.withdraw(&claim(&name, LEASE)?).await?;
-    let grant = granted(store, &claim(&name, LEASE)?).await?;
-    store.withdraw(&claim(&name, LEASE)?).await?;
-    refused(store, &name).await?;
-    released(store, &grant).await
 }
 
 /// An attempt that is made in steps, with another claim's attempt between the first step and the rest.

@@ -1,80 +1,27 @@
 //! Fencing tokens: each grant has a greater one (clauses T1 to T3).
 
 use crate::{
-    Check, Client, FencedRegister, Need, Stage,
+    Check, FencedRegister, Need, Stage,
     case::cases,
-    check::{self, ensure, ensure_eq, free_at_once, rises},
+    check::{ensure, ensure_eq, rises},
 };
 use std::time::Duration;
-use tenure_core::{Guard, Owner, Token};
+use tenure_core::Token;
 
 cases!("tokens":
-    strictly_increasing, increasing_after_expiry, increasing_after_forced_release, increasing_across_clients,
-    increasing_after_restart.alone(), increasing_after_wipe.alone(), reentry_same_token.policy(), fits_in_i64,
+    increasing_across_clients, increasing_after_restart.alone(), increasing_after_wipe.alone(), fits_in_i64,
     fence_refuses_stale,
 );
 
 /// For waits that end by themselves when all is well, also where that takes a new connection of a busy server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn take(client: &Client, name: &str) -> Check<Guard> {
-    Ok(client.lock(name).wait(PATIENCE).acquire().await?)
-}
-
-/// A lock that its holder has lost for lack of renewals.
-async fn expired(client: &Client, name: &str) -> Check<Guard> {
-    Ok(check::expired(client.lock(name).wait(PATIENCE)).await?.0)
-}
-
-/// A client acquires a lock a hundred times. Each token is greater than the one before.
-async fn strictly_increasing(stage: &Stage) -> Check {
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let mut last: Option<Token> = None;
-    for _ in 0..100 {
-        let guard = take(&client, &name).await?;
-        let token = guard.token();
-        rises(last, token)?;
-        last = Some(token);
-        guard.release().await?;
-    }
-    Ok(())
-}
-
-/// Leases expire without a release. Each next token is greater.
-async fn increasing_after_expiry(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    // Keep the guards, so that none is released.
-    let mut guards = vec![expired(&one, &name).await?];
-    for client in [&other, &one, &other] {
-        let (guard, last) = (expired(client, &name).await?, guards[guards.len() - 1].token());
-        rises(last, guard.token())?;
-        guards.push(guard);
-    }
-    let (guard, last) = (take(&one, &name).await?, guards[guards.len() - 1].token());
-    rises(last, guard.token())?;
-    Ok(guard.release().await?)
-}
-
-/// A grant is released by force. The next token is greater.
-async fn increasing_after_forced_release(stage: &Stage) -> Check {
-    stage.needs(Need::Listing)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let first = take(&one, &name).await?;
-    other.force_release(&name).await?;
-    let second = take(&other, &name).await?;
-    rises(first.token(), second.token())?;
-    second.release().await?;
-    drop(first);
-    Ok(())
-}
-
-/// Five clients acquire a lock in turn. Each token is greater than the one before.
+/// Five clients acquire a lock in turn, each twice. Each token is greater than the one before.
 async fn increasing_across_clients(stage: &Stage) -> Check {
     let (clients, name) = (stage.clients::<5>().await?, stage.name("a"));
     let mut last: Option<Token> = None;
-    for client in clients.iter().cycle().take(50) {
-        let guard = take(client, &name).await?;
+    for client in clients.iter().flat_map(|client| [client, client]).cycle().take(100) {
+        let guard = client.take(&name).await?;
         rises(last, guard.token())?;
         last = Some(guard.token());
         guard.release().await?;
@@ -95,7 +42,7 @@ async fn increasing_after_restart(stage: &Stage) -> Check {
         token
     };
     stage.restart().await?;
-    let guard = take(&stage.client().await?, &name).await?;
+    let guard = stage.client().await?.take(&name).await?;
     rises(before, guard.token())?;
     Ok(guard.release().await?)
 }
@@ -107,36 +54,20 @@ async fn increasing_after_wipe(stage: &Stage) -> Check {
     let mut before = None;
     let client = stage.client().await?;
     for _ in 0..20 {
-        let guard = take(&client, &name).await?;
+        let guard = client.take(&name).await?;
         before = Some(guard.token());
         guard.release().await?;
     }
     stage.wipe().await?;
-    let guard = take(&stage.client().await?, &name).await?;
+    let guard = stage.client().await?.take(&name).await?;
     rises(before, guard.token())?;
     Ok(guard.release().await?)
-}
-
-/// An owner's second hold has the token and the claim of the first.
-async fn reentry_same_token(stage: &Stage) -> Check {
-    let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
-    let outer = client.lock(&name).owner(&me).acquire().await?;
-    let inner = client.lock(&name).owner(&me).acquire().await?;
-    let tried = free_at_once(&client.lock(&name).owner(&me)).await?;
-    for guard in [&inner, &tried] {
-        let second = (guard.token(), guard.claim());
-        ensure_eq!(second, (outer.token(), outer.claim()), "token and claim of a second hold of the owner");
-    }
-    for guard in [inner, outer, tried] {
-        guard.release().await?;
-    }
-    Ok(())
 }
 
 /// A token is a positive `i64`, far below the greatest.
 async fn fits_in_i64(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let guard = take(&client, &name).await?;
+    let guard = client.take(&name).await?;
     let token = guard.token();
     ensure!(token.as_i64() > 0, "token {token} must be positive as an i64, but is {}", token.as_i64());
     ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, read back from an i64");
@@ -150,9 +81,9 @@ async fn fits_in_i64(stage: &Stage) -> Check {
 async fn fence_refuses_stale(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name, register) = (stage.clients().await?, stage.name("a"), FencedRegister::new());
-    let old = expired(&one, &name).await?;
+    let old = one.lost_by_expiry(&name).await?;
     let seen = register.read(old.token())?;
-    let guard = take(&other, &name).await?;
+    let guard = other.take(&name).await?;
     register.write(guard.token(), register.read(guard.token())? + 1)?;
     ensure!(
         register.write(old.token(), seen + 1).is_err(),

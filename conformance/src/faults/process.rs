@@ -21,8 +21,6 @@ use std::{
     collections::HashMap,
     env,
     future::Future,
-    io::{BufRead, Write},
-    process::Stdio,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -32,7 +30,7 @@ use std::{
 use tenure_core::{Token, async_trait};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    process::{Child, ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStdin, ChildStdout},
     sync::{Mutex as AsyncMutex, mpsc, oneshot},
     task::JoinHandle,
 };
@@ -114,17 +112,9 @@ impl Process {
             lease: setting.lease,
             seed: setting.seed,
         };
-        let mut child = Command::new(env::current_exe()?)
-            .env(PART, serde_json::to_string(&part)?)
-            .envs([parent::is_this()])
-            .envs(environment)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let (Some(commands), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Stop::failed("a client process started without pipes"));
-        };
+        let environment = environment.iter().map(|(name, value)| (&**name, value.clone()));
+        let part = [(PART, serde_json::to_string(&part)?)];
+        let (child, commands, said) = parent::start_again(environment.chain(part))?;
         let commands = Arc::new(AsyncMutex::new(commands));
         let listening = listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone());
         let listening = tokio::spawn(async move {
@@ -256,7 +246,7 @@ where
     let subject = subject(part.subject).await.map_err(|error| Stop::failed(chain(&*error)))?;
     let recorder = Recorder::to(|event| say(&Said::Note(event)));
     let resource = Arc::new(Remote::default());
-    let (stop, told) = (CancellationToken::new(), read_commands());
+    let (stop, told) = (CancellationToken::new(), parent::heard(|line| serde_json::from_str(&line).ok()));
     tokio::spawn(obey(told, Arc::clone(&resource), stop.clone()));
     let names = part.names.into();
     let (lease, seed) = (part.lease, part.seed);
@@ -277,26 +267,9 @@ async fn obey(mut told: mpsc::UnboundedReceiver<Told>, resource: Arc<Remote>, st
     }
 }
 
-/// The process ends with its input: its parent is gone.
-fn read_commands() -> mpsc::UnboundedReceiver<Told> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Some(told) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
-            if sender.send(told).is_err() {
-                break;
-            }
-        }
-        std::process::exit(0);
-    });
-    receiver
-}
-
 fn say(said: &Said) {
     let Ok(line) = serde_json::to_string(said) else { unreachable!("every note can be written") };
-    let mut out = std::io::stdout().lock();
-    // A broken pipe means that the parent is gone; the reading thread ends the process.
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    parent::say(&line);
 }
 
 /// The resource, as a client process reaches it.

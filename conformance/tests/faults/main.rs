@@ -77,36 +77,12 @@ async fn safe_stores_pass() {
     }
     // One run of a few seconds may be so lucky that nothing is lost.
     assert!(grants > 50 && losses > 0, "{grants} grants, {losses} losses");
-    // Inherited grants have a test of their own.
+    // A busy machine leaves little time for inherited grants. `seeds` counts them in virtual time.
     kinds.remove("handed on");
     // The careless store has exclusive locks alone; what memory can do is asked of it.
     let all = ["conversions", "exclusive", "in a runtime that ends", "latches", "permits", "shared"];
     assert!(kinds.iter().eq(&all), "{kinds:?}");
     assert!(faults_met.contains("runtime that ends"), "{faults_met:?}");
-}
-
-/// Half of the clients do, if the store can. A busy machine leaves little time for it, so this goes on until one has.
-async fn grants_are_handed_on(subject: Arc<dyn Subject>) {
-    let until = Instant::now() + PATIENCE;
-    for seed in 7.. {
-        let outcome = faults_of(seed, Arc::clone(&subject), Duration::from_secs(3)).await;
-        println!("{}", outcome.figures);
-        assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
-        if outcome.figures.kinds.contains_key("handed on") {
-            return;
-        }
-        assert!(Instant::now() < until, "no client handed a grant on");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn memory_grants_are_handed_on() {
-    grants_are_handed_on(Arc::new(InMemory(Memory::new()))).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn small_store_grants_are_handed_on() {
-    grants_are_handed_on(Careless::with(Flaw::None)).await;
 }
 
 /// A round takes a few seconds. A run ends with the first violation, which may be of another clause

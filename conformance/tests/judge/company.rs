@@ -3,7 +3,7 @@
 use crate::script::{LEASE, Script, at};
 use proptest::prelude::*;
 use std::num::NonZeroU32;
-use tenure_conformance::judge::{Broken, Effect, History, Judge};
+use tenure_conformance::judge::{Broken, Effect, Judge};
 use tenure_core::Mode::{self, Exclusive, Shared};
 
 fn permits(take: u32, of: u32) -> Mode {
@@ -156,16 +156,6 @@ fn shared_holders_may_be_noted_in_any_order() {
         script.joins(30, "a", 1, mode).releases(40, "a", 1);
         assert_eq!(found(&script), [Broken::TokenDidNotRise], "{mode}");
     }
-}
-
-#[test]
-fn modes_are_read_as_written() {
-    let mut script = together(&[Shared, permits(2, 3), Exclusive]);
-    script.converted(30, "c1", 1, Exclusive);
-    let history = script.history();
-    let mut lines = Vec::new();
-    history.write(&mut lines).expect("memory");
-    assert_eq!(History::read(&*lines).expect("a history"), history);
 }
 
 /// A hold: when it begins, how long it lasts, and in which mode.

@@ -1,8 +1,7 @@
 //! How a violation is drawn.
 
-use crate::script::Script;
+use crate::script::{Script, claim};
 use tenure_conformance::judge::{Broken, Effect, History, Judge, What};
-use tenure_core::Mode;
 
 /// A client whose renewals were delayed past its lease cleans up behind itself, in a store that does not compare the
 /// claim: it releases its successor, and a third one comes in.
@@ -15,23 +14,16 @@ fn careless_release() -> History {
     script.note(5, "c1/1", What::Reads { name: "stock".into(), token: 17, value: 4 });
     script.note(40, "c1/1", What::Writes { name: "stock".into(), token: 17, over: 4, value: 5 });
     script.lost(291, "c1/1", 17);
-    script.note(301, "c2/1", granted(2, 18, 598));
+    script.granted_as(301, "c2/1", 2, claim(18), 18, 598);
     script.note(303, "c2/1", What::Reads { name: "stock".into(), token: 18, value: 5 });
     script.releases(331, "c1/1", 17);
-    script.note(334, "p3/2", granted(3, 19, 631));
+    script.granted_as(334, "p3/2", 3, claim(19), 19, 631);
     script.note(340, "p3/2", What::Reads { name: "stock".into(), token: 19, value: 5 });
     script.note(371, "c2/1", What::Refused { name: "stock".into(), token: 18, greatest: 19 });
     script.note(390, "p3/2", What::Writes { name: "stock".into(), token: 19, over: 5, value: 6 });
-    script.note(402, "c2/1", What::Lost { claim: "claim 18".into(), token: 18, cause: "taken_over".into() });
+    script.note(402, "c2/1", What::Lost { claim: claim(18), token: 18, cause: "taken_over".into() });
     script.releases(440, "p3/2", 19);
     script.history()
-}
-
-fn granted(call: u64, token: u64, until: u64) -> What {
-    use crate::script::{LEASE, at, claim};
-    let (name, lease) = ("stock".to_owned(), std::time::Duration::from_millis(LEASE));
-    let (claim, mode, until, label) = (claim(token), Mode::Exclusive, at(until), String::new());
-    What::Granted { call, name, claim, mode, token, until, lease, label }
 }
 
 #[test]

@@ -36,16 +36,6 @@ fn correct_history_has_no_violation() {
 }
 
 #[test]
-fn two_believers_are_two_holders() {
-    let mut script = in_turn();
-    script.asks(205, "a", None);
-    script.granted(210, "a", 9, 500).asks(211, "b", None);
-    script.granted(499, "b", 10, 700);
-    script.lost(500, "a", 9).releases(510, "a", 9).releases(520, "b", 10);
-    assert_eq!(found(&script), [Broken::TwoHolders]);
-}
-
-#[test]
 fn belief_ends_with_release_loss_deadline_or_death() {
     for end in ["release", "loss", "deadline", "death"] {
         let mut script = Script::default();
@@ -68,15 +58,6 @@ fn belief_ends_with_release_loss_deadline_or_death() {
         early.granted(meets - 1, "c", 6, 48).releases(meets, "c", 6);
         assert!(found(&early).contains(&Broken::TokenDidNotRise), "{end}");
     }
-}
-
-#[test]
-fn renewal_makes_belief_longer() {
-    let mut script = Script::default();
-    script.asks(0, "a", None);
-    script.granted(1, "a", 7, 290).holds(100, "a", 7, 395).asks(101, "b", None);
-    script.granted(394, "b", 8, 600).lost(395, "a", 7).releases(450, "b", 8);
-    assert_eq!(found(&script), [Broken::TwoHolders]);
 }
 
 #[test]

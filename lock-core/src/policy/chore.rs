@@ -80,13 +80,6 @@ mod tests {
     }
 
     #[test]
-    fn guard_dropped_as_its_runtime_ends_is_released() {
-        let locks = Locks::new(Memory::new());
-        runtime().block_on(async { drop(locks.lock("a").lease(LEASE).acquire().await.unwrap()) });
-        assert!(is_soon_free(&locks, "a"));
-    }
-
-    #[test]
     fn waiter_dropped_as_its_runtime_ends_is_withdrawn() {
         let locks = Locks::new(Memory::new());
         let waiting = locks.clone();

@@ -177,24 +177,6 @@ mod tests {
         assert!(permit.is_held() && guard.is_held());
     }
 
-    /// A store whose first answer to a conversion is lost.
-    struct Silent {
-        memory: Memory,
-        asked: AtomicBool,
-    }
-
-    #[async_trait]
-    impl Backend for Silent {
-        forward_backend!(self => self.memory, except convert);
-
-        async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-            if self.asked.swap(true, Ordering::SeqCst) {
-                return self.memory.convert(grant, to).await;
-            }
-            Err(StoreError::unavailable("the answer was lost"))
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn downgrade_of_a_reader_with_two_guards_is_a_no_op() {
         let lock = Locks::new(Memory::new()).rw("a").read().owner(&Owner::new());
@@ -234,17 +216,6 @@ mod tests {
         guard.downgrade().await.unwrap();
         assert!(reader.try_acquire().await.unwrap().is_some());
         assert!(guard.is_held() && again.is_held());
-    }
-
-    /// The request without an answer may still arrive, and would let readers in beside the writer.
-    #[tokio::test(start_paused = true)]
-    async fn upgrade_is_refused_while_a_downgrade_may_still_arrive() {
-        for answered in [true, false] {
-            let locks = Locks::new(Silent { memory: Memory::new(), asked: AtomicBool::new(answered) });
-            let mut guard = locks.rw("a").write().acquire().await.unwrap();
-            guard.downgrade().await.unwrap();
-            assert_eq!(guard.try_upgrade().await.unwrap(), answered);
-        }
     }
 
     /// A store that answers an upgrade and loses it in a crash.

@@ -82,7 +82,7 @@ impl Drop for Extending<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Error, Grant, Locks, Memory, Renewal, StoreError, async_trait, forward_backend};
+    use crate::{Backend, Grant, Locks, Memory, Renewal, StoreError, async_trait, forward_backend};
     use std::{
         future::pending,
         sync::{
@@ -145,41 +145,6 @@ mod tests {
         assert!(next.is_held() && !guard.is_held());
     }
 
-    /// Carries out a request for a second after one for longer that was sent later, and answers it first.
-    struct Crosses(Memory);
-
-    const WAY: Duration = Duration::from_millis(10);
-
-    #[async_trait]
-    impl Backend for Crosses {
-        forward_backend!(self => self.0, except renew);
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            let is_short = grants[0].lease == SECOND;
-            if is_short {
-                sleep(WAY).await;
-            }
-            let renewed = self.0.renew(grants).await;
-            if !is_short {
-                sleep(WAY * 2).await;
-            }
-            renewed
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn crossing_extensions_count_as_the_shorter_until_the_next_renewal() {
-        let memory = Memory::new();
-        let guard = Locks::new(Crosses(memory.clone())).lock("a").renew(false).acquire().await.unwrap();
-        let (short, long) = tokio::join!(guard.extend(SECOND), guard.extend(HOUR));
-        short.unwrap();
-        long.unwrap();
-        assert!(guard.deadline().unwrap().left() < SECOND, "the store keeps it for a second");
-        sleep(SECOND * 2).await;
-        assert!(guard.deadline().unwrap().left() > HOUR / 2, "{:?}", guard.loss());
-        assert!(Locks::new(memory).lock("a").try_acquire().await.unwrap().is_none());
-    }
-
     /// Breaks when it is asked to renew for the first time, or does not answer.
     struct BreaksOnce {
         memory: Memory,
@@ -214,23 +179,6 @@ mod tests {
             sleep(SECOND * 60).await;
             assert!(guard.is_held(), "{:?}; hangs: {hangs}", guard.loss());
         }
-    }
-
-    /// Its guard was released on another thread after it had looked whether it is held.
-    #[tokio::test(start_paused = true)]
-    async fn ended_hold_does_not_change_its_successors_lease() {
-        let locks = Locks::new(Memory::new()).with_succession(1).unwrap();
-        let first = locks.lock("a").acquire().await.unwrap();
-        let (hold, lock) = (first.hold(), locks.lock("a"));
-        let second = tokio::spawn(async move { lock.acquire().await });
-        tokio::task::yield_now().await;
-        first.release().await.unwrap();
-        let second = second.await.unwrap().unwrap();
-        assert_eq!(second.claim(), hold.claim(), "it was handed on");
-        let asked = hold.ask_for(SECOND).await;
-        assert!(matches!(asked, Err(Error::Lost { .. })), "{asked:?}");
-        sleep(SECOND * 60).await;
-        assert!(second.is_held(), "{:?}", second.loss());
     }
 
     /// Without renewal, the loss does not wait for the answer.

@@ -72,10 +72,7 @@ impl Drop for OpenClaim {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Attempt, Backend, Capabilities, Claim, Grant, Locks, Release, Renewal, StoreError, async_trait,
-        forward_backend, hung::Hung,
-    };
+    use crate::{Attempt, Backend, Claim, Locks, StoreError, async_trait, forward_backend, hung::Hung};
     use std::{
         future::pending,
         sync::{
@@ -93,23 +90,13 @@ mod tests {
 
     #[async_trait]
     impl Backend for ReadOnly {
-        fn store(&self) -> &'static str {
-            "read-only"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::POLLED
-        }
+        forward_backend!(self => Hung, except try_acquire, acquire, withdraw);
 
         async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
             Err(StoreError::failed("it may not be written"))
         }
 
-        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
-            Err(StoreError::failed("it may not be written"))
-        }
-
-        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        async fn withdraw(&self, _: &Claim) -> Result<(), StoreError> {
             Err(StoreError::failed("it may not be written"))
         }
     }

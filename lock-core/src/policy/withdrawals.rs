@@ -174,9 +174,7 @@ impl Withdrawals {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Attempt, Backend, Capabilities, Claim, Grant, Locks, Name, Release, Renewal, StoreError, async_trait,
-    };
+    use crate::{Attempt, Backend, Claim, Locks, Name, StoreError, async_trait, forward_backend, hung::Hung};
     use std::{
         collections::HashSet,
         future::pending,
@@ -214,23 +212,9 @@ mod tests {
 
     #[async_trait]
     impl Backend for Down {
-        fn store(&self) -> &'static str {
-            "down"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::POLLED
-        }
+        forward_backend!(self => Hung, except try_acquire, withdraw);
 
         async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
-            Err(StoreError::unavailable("connection refused"))
-        }
-
-        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
-            Err(StoreError::unavailable("connection refused"))
-        }
-
-        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
             Err(StoreError::unavailable("connection refused"))
         }
 

@@ -1,7 +1,7 @@
 //! The clauses, one request after the other.
 
 use super::{
-    tests::{MARK, MODES, acquire, claim, name, permits, start},
+    tests::{MARK, acquire, claim, name, permits, start},
     *,
 };
 
@@ -21,34 +21,6 @@ fn a_holder_learns_of_a_forced_release() {
     assert_eq!(record.release(&grant, later), Release::Lost(LossCause::TakenOver));
     assert_eq!(record.renew(&second, later + Duration::from_secs(1)), Renewal::Lost(LossCause::Expired));
     assert_eq!(Record::default().renew(&second, later), Renewal::Lost(LossCause::Forgotten));
-}
-
-/// A copy of the attempt comes after the force, and after the next holder.
-#[test]
-fn forced_claim_is_not_granted_again_while_its_holder_may_rely_on_it() {
-    let (mut record, now) = (Record::default(), start());
-    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
-    let lost = acquire(&mut record, &one, now).unwrap();
-    record.force_release(&name(), now);
-    let next = acquire(&mut record, &other, now).unwrap();
-    record.release(&next, now);
-    assert!(record.acquire(&one, now, Moment::now()).unwrap_err().spends_claim());
-    assert_eq!(record.renew(&lost, now), Renewal::Lost(LossCause::Forced));
-    assert!(acquire(&mut record, &one, now + Duration::from_secs(1)).is_some());
-}
-
-/// Also when the one who took the name has gone again.
-#[test]
-fn whoever_held_a_name_alone_is_told_that_it_was_taken() {
-    let (mut record, now) = (Record::default(), start());
-    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Shared, 1000));
-    let lost = acquire(&mut record, &one, now).unwrap();
-    let over = now + Duration::from_secs(1);
-    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::Expired));
-    let second = acquire(&mut record, &other, over).unwrap();
-    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
-    record.release(&second, over);
-    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
 }
 
 /// A later token beside others took nothing away.
@@ -78,74 +50,6 @@ fn whoever_is_refused_is_told_how_long_it_takes() {
     };
     assert_eq!(seconds(Mode::Exclusive), 9);
     assert_eq!(seconds(permits(1, 3)), 3);
-}
-
-#[test]
-fn a_lease_is_over_at_its_end_and_not_before() {
-    let (mut record, now) = (Record::default(), start());
-    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
-    let grant = acquire(&mut record, &one, now).unwrap();
-    let last = now + Duration::from_micros(999_999);
-    assert!(acquire(&mut record, &other, last).is_none());
-    assert_eq!(record.clone().renew(&grant, last), Renewal::Renewed);
-    assert!(acquire(&mut record, &other, now + Duration::from_secs(1)).is_some());
-}
-
-/// A request for the first lease may arrive after the lease was extended.
-#[test]
-fn a_lease_is_not_shortened_by_being_granted_again() {
-    for mode in MODES {
-        let (mut record, now) = (Record::default(), start());
-        let claim = claim(mode, 1000);
-        let grant = acquire(&mut record, &claim, now).unwrap();
-        let longer = Grant { lease: Duration::from_secs(9), ..grant };
-        assert_eq!(record.renew(&longer, now), Renewal::Renewed);
-        assert_eq!(acquire(&mut record, &claim, now).map(|again| again.token), Some(longer.token));
-        assert_eq!(record.holders(&name(), now)[0].left, Some(longer.lease));
-        // Where less is left than was asked for, it lasts as long as a fresh one.
-        let late = now + Duration::from_millis(8500);
-        assert!(acquire(&mut record, &claim, late).is_some());
-        assert_eq!(record.holders(&name(), late)[0].left, Some(claim.lease));
-    }
-}
-
-#[test]
-fn a_writer_that_waits_stops_new_readers() {
-    let (mut record, now) = (Record::default(), start());
-    let (reader, late, writer) =
-        (claim(Mode::Shared, 9000), claim(Mode::Shared, 9000), claim(Mode::Exclusive, 9000));
-    let grant = acquire(&mut record, &reader, now).unwrap();
-    assert!(acquire(&mut record, &writer, now).is_none());
-    record.leave_mark(&writer, now, MARK);
-    assert!(acquire(&mut record, &late, now).is_none(), "past the writer");
-    // A reader's mark would make the record forget the writer.
-    record.leave_mark(&late, now, MARK);
-    assert!(record.has_mark(writer.id, now) && !record.has_mark(late.id, now));
-    assert!(!record.has_mark(writer.id, now + MARK));
-    assert!(acquire(&mut record, &late, now).is_none(), "past the writer");
-    assert!(acquire(&mut record, &reader, now).is_some(), "it holds the name already");
-    assert_eq!(record.release(&grant, now), Release::Released { awaited: true });
-    assert!(acquire(&mut record, &writer, now).is_some());
-    assert_eq!(record.mark, None);
-    // One that died keeps the readers out for no longer than its mark stands.
-    let mut record = Record::default();
-    record.leave_mark(&writer, now, MARK);
-    assert!(acquire(&mut record, &late, now).is_none());
-    assert!(acquire(&mut record, &late, now + MARK).is_some());
-}
-
-#[test]
-fn a_dead_waiter_delays_the_others_for_as_long_as_its_place_lasts() {
-    let (mut record, now) = (Record::default(), start());
-    let (dead, next) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
-    record.join_queue(&dead, now);
-    record.join_queue(&next, now + Duration::from_secs(2));
-    let almost = StoreTime::from_micros((now + Record::PLACE).as_micros() - 1);
-    assert!(acquire(&mut record, &next, almost).is_none());
-    assert_eq!(record.next(almost), Some(dead.id));
-    assert_eq!(record.next(now + Record::PLACE), Some(next.id));
-    assert!(acquire(&mut record, &next, now + Record::PLACE).is_some());
-    assert!(record.queue.is_empty(), "whoever is served forgets the dead");
 }
 
 #[test]
@@ -212,15 +116,6 @@ fn whoever_is_woken_is_told_by_its_bell() {
     assert!(record.rings(next.id, Bell(6), now) && !record.rings(next.id, Bell(5), now));
     record.leave_queue(first.id);
     assert_eq!(woken(&record, &grant), Some(Bell(6)));
-}
-
-#[test]
-fn those_who_disagree_about_permits_are_told() {
-    let (mut record, now) = (Record::default(), start());
-    acquire(&mut record, &claim(permits(1, 3), 1000), now).unwrap();
-    let refused = record.acquire(&claim(permits(1, 4), 1000), now, Moment::now());
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains('3') && said.contains('4'), "{said}");
 }
 
 #[test]

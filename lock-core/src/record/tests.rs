@@ -6,7 +6,7 @@ use std::{collections::HashMap, num::NonZeroU32};
 
 pub(super) const CLIENTS: usize = 6;
 pub(super) const MARK: Duration = Duration::from_secs(2);
-pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
 pub(super) fn name() -> Name {
     Name::new("a").unwrap()

@@ -1,4 +1,4 @@
-//! Whatever is dropped, and wherever it waits just then, no gauge stays behind.
+//! A future is dropped at any await: no grant, queue or gauge stays behind.
 
 use crate::record::{SECOND, recorded};
 use futures_util::{future::LocalBoxFuture, poll};
@@ -71,12 +71,12 @@ const DONE: [(&str, Work); 8] = [
     }),
     ("a succession", |locks| {
         Box::pin(async move {
-            let locks = locks.with_succession(1).unwrap();
+            let locks = locks.with_succession(2).unwrap();
             let first = locks.lock("a").acquire().await.unwrap();
             let (lock, held) = (locks.lock("a"), async |lock: &Lock| {
                 lock.acquire().await.unwrap().release().await.unwrap();
             });
-            tokio::join!(held(&lock), held(&lock), async {
+            tokio::join!(held(&lock), held(&lock), held(&lock), async {
                 yield_now().await;
                 first.release().await.unwrap();
             });
@@ -120,11 +120,12 @@ const DONE: [(&str, Work); 8] = [
 ];
 
 #[test]
-fn a_future_that_is_dropped_at_any_await_leaves_no_gauge_behind() {
+fn future_leaves_nothing_behind_when_dropped_at_any_await() {
     for (what, done) in DONE {
         let mut polls = 0;
         while !recorded(true, async |mut record| {
-            let locks = Locks::new(Slow::default());
+            let store = Slow::default();
+            let locks = Locks::new(store.clone());
             let mut work = done(locks.clone());
             let mut is_done = false;
             for _ in 0..polls {
@@ -136,7 +137,11 @@ fn a_future_that_is_dropped_at_any_await_leaves_no_gauge_behind() {
             }
             drop(work);
             locks.close().await;
-            record.nothing_is_left(&format!("{what}, dropped after {polls} polls"));
+            let when = format!("{what}, dropped after {polls} polls");
+            record.nothing_is_left(&when);
+            let held = store.0.list("").await.unwrap();
+            assert!(held.is_empty(), "{when}: {held:?}");
+            assert_eq!(locks.names_in_use(), 0, "{when}");
             is_done
         }) {
             polls += 1;

@@ -326,35 +326,34 @@ async fn has_no_room_on_its_disk(server: &Server) {
 }
 
 async fn has_its_rows_locked(server: &Server) {
-    let mut open = client(server).await;
-    open.put("mine").await.unwrap();
-    server.saboteur().lock_rows().await.unwrap();
-    server.saboteur().lock_rows().await.unwrap();
-    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("mine"));
-    hangs(open.execute(LOCK)).await;
-    server.saboteur().unlock_rows().await.unwrap();
-    client(server).await.put("last").await.unwrap();
-    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
-    // A session that the server ended holds nothing, and healing knows.
-    server.saboteur().lock_rows().await.unwrap();
-    server.saboteur().terminate_backends().await.unwrap();
-    server.saboteur().heal().await.unwrap();
-    client(server).await.put("healed").await.unwrap();
+    is_locked(server, true).await;
 }
 
 async fn has_its_tables_locked(server: &Server) {
+    is_locked(server, false).await;
+}
+
+async fn is_locked(server: &Server, rows_only: bool) {
+    let saboteur = server.saboteur();
+    let lock = async || if rows_only { saboteur.lock_rows().await } else { saboteur.lock_tables().await };
     let mut open = client(server).await;
     open.put("mine").await.unwrap();
-    server.saboteur().lock_tables().await.unwrap();
-    server.saboteur().lock_tables().await.unwrap();
-    hangs(open.get()).await;
-    server.saboteur().unlock_tables().await.unwrap();
+    lock().await.unwrap();
+    lock().await.unwrap();
+    if rows_only {
+        assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("mine"));
+        hangs(open.execute(LOCK)).await;
+        saboteur.unlock_rows().await.unwrap();
+    } else {
+        hangs(open.get()).await;
+        saboteur.unlock_tables().await.unwrap();
+    }
     client(server).await.put("last").await.unwrap();
     assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
     // A session that the server ended holds nothing, and healing knows.
-    server.saboteur().lock_tables().await.unwrap();
-    server.saboteur().terminate_backends().await.unwrap();
-    server.saboteur().heal().await.unwrap();
+    lock().await.unwrap();
+    saboteur.terminate_backends().await.unwrap();
+    saboteur.heal().await.unwrap();
     client(server).await.put("healed").await.unwrap();
 }
 

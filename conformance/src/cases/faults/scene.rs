@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Stage,
     cases::contention::Contention,
-    check::{ensure, rises, within},
+    check::{ensure, rises, waits, within},
     pause,
     saboteur::{Hurt, Saboteur},
 };
@@ -42,8 +42,7 @@ impl Scene {
     /// Its lease outlives the aftermath of a fault: members of a Redis Cluster that were frozen may answer at once,
     /// find each other missing, and then refuse every request, even a release, for `cluster-node-timeout`.
     pub(super) fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
-        let lock = self.other.rival(&self.name).lease(PATIENCE).wait(OUTAGE);
-        tokio::spawn(async move { lock.acquire().await })
+        waits(self.other.rival(&self.name).lease(PATIENCE).wait(OUTAGE))
     }
 
     /// Fails if the name is granted again while it is held. Only the store's answer shows that it is not, and the

@@ -2,7 +2,7 @@
 
 use crate::{
     Check, Fault, Method, Need, Stage,
-    check::{Stop, deadline, ensure, eventually, free_at_once, within},
+    check::{Stop, deadline, ensure, eventually, free_at_once, millis, within},
     pause,
     saboteur::{Direction, Hurt},
 };
@@ -11,10 +11,6 @@ use tenure_core::{Guard, Moment, lease::drift_allowance};
 
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-const fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Stops the case unless the deadline counts from when the request was sent: the answer took at least `slow`.
 fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Moment, what: &str) -> Check {

@@ -1,6 +1,9 @@
 //! The store keeps and compares keys and texts byte for byte.
 
-use super::requests::{put, remove, swapped};
+use super::{
+    super::names::HOSTILE,
+    requests::{put, remove, swapped},
+};
 use crate::{
     Check, Stage,
     check::{Stop, chain, ensure},
@@ -10,66 +13,6 @@ use crate::{
 const LONGEST: usize = 300;
 /// The length of the text, in bytes, of a name for which a hundred clients wait.
 const LONG_TEXT: usize = 30_000;
-
-const HOSTILE: &[&str] = &[
-    "a",
-    "A",
-    "a ",
-    "a  ",
-    " a",
-    "a\u{a0}",
-    "a/",
-    "a/b",
-    "a//b",
-    "a/../b",
-    "a/./b",
-    "/",
-    "//",
-    ".",
-    "..",
-    "\\",
-    "\\\\",
-    "%",
-    "%2f",
-    "%2F",
-    "%252f",
-    "_",
-    "*",
-    "?",
-    "[a]",
-    "{a}",
-    "{}",
-    "'",
-    "''",
-    "\"",
-    "`",
-    "$1",
-    ":1",
-    "--",
-    ";",
-    "#",
-    "&",
-    "=",
-    "+",
-    "~",
-    "|",
-    "é",
-    "e\u{301}",
-    "Ω",
-    "\u{2126}",
-    "ß",
-    "ss",
-    "ı",
-    "i",
-    "İ",
-    "\u{feff}",
-    "\u{200b}",
-    "🔒",
-    "👩‍🚀",
-    "null",
-    "0",
-    "00",
-];
 
 /// Texts that a comparison by the rules of a language takes for the same.
 const ALIKE: &[&str] = &["job", "JOB", "job ", "jo\u{301}b", "j\u{f3}b", "job\u{200b}"];

@@ -1,8 +1,8 @@
 //! Grants that do not stand for their whole lease when they come, handed over or late, and holds that end before it.
 
 use crate::{
-    Attempt, AttemptAll, Backend, Claim, Error, Grant, Locks, LossCause, Memory, Moment, Renewal, Session,
-    StoreError, forward_backend,
+    Attempt, AttemptAll, Backend, Claim, Error, Grant, Locks, Memory, Moment, Renewal, Session, StoreError,
+    forward_backend,
 };
 use std::{
     collections::VecDeque,
@@ -239,19 +239,4 @@ async fn session_watch_ends_with_its_hold() {
     // The lock itself is released when a lease would have run out.
     tokio::time::sleep(LEASE * 2).await;
     assert!(tasks() < while_held, "{} of {while_held} tasks go on", tasks());
-}
-
-#[tokio::test(start_paused = true)]
-async fn deadline_is_never_after_the_end_of_max_hold() {
-    let session = Session::new(LEASE * 100, Moment::now());
-    let in_session = InSession { memory: Memory::new(), session };
-    for locks in [Locks::new(Memory::new()), Locks::new(in_session)] {
-        let guard = locks.lock("a").lease(LEASE).max_hold(LEASE * 2).acquire().await.unwrap();
-        let ends = Moment::now() + LEASE * 2 + Duration::from_millis(1);
-        while let Some(deadline) = guard.deadline() {
-            assert!(deadline <= ends, "{:?} too late", deadline.since(ends));
-            tokio::time::sleep(LEASE / 10).await;
-        }
-        assert_eq!(guard.loss(), Some(LossCause::MaxHold));
-    }
 }

@@ -16,25 +16,6 @@ fn name() -> Name {
 }
 
 #[tokio::test]
-async fn queue_serves_waiters_in_order() {
-    let queues = Arc::new(Queues::default());
-    let with_turn = || async {
-        let mut seat = queues.join(&name());
-        seat.wait(None).await;
-        seat
-    };
-    let one = with_turn().await;
-    let (mut two, mut three) = (Box::pin(with_turn()), Box::pin(with_turn()));
-    assert!(two.as_mut().now_or_never().is_none() && three.as_mut().now_or_never().is_none());
-    drop(one);
-    assert!(three.as_mut().now_or_never().is_none(), "the third overtook the second");
-    assert!(!queues.join(&name()).try_turn(), "a try overtook the queue");
-    let two = two.as_mut().now_or_never().expect("the second has its turn");
-    drop(two);
-    assert!(three.as_mut().now_or_never().is_some());
-}
-
-#[tokio::test]
 async fn loop_of_free_turns_lets_other_tasks_run() {
     let (queues, other) = (Arc::new(Queues::default()), tokio::spawn(async {}));
     for _ in 0..10_000 {

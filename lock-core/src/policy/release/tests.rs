@@ -122,32 +122,6 @@ async fn close_does_not_wait_for_the_round() {
     assert!(store.closed.load(Ordering::SeqCst), "the store was not closed");
 }
 
-/// A store whose first answer to a release is lost, and where the lock was released by force before it came.
-struct PutOut {
-    memory: Memory,
-    asked: AtomicBool,
-}
-
-#[async_trait]
-impl Backend for PutOut {
-    forward_backend!(self => self.memory, except release);
-
-    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        if self.asked.swap(true, Ordering::SeqCst) {
-            return self.memory.release(grant).await;
-        }
-        self.memory.force_release(&grant.name).await?;
-        Err(StoreError::unavailable("the answer was lost"))
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn forced_release_is_not_reported_as_own_release() {
-    let locks = Locks::new(PutOut { memory: Memory::new(), asked: AtomicBool::new(false) });
-    let released = locks.lock("a").acquire().await.unwrap().release().await;
-    assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
-}
-
 /// A store whose first answer to a release is lost. `after` is its content from then on: it may have restarted.
 struct Interrupted {
     before: Memory,

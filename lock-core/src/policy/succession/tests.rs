@@ -86,30 +86,6 @@ async fn acquired(waiter: JoinHandle<Result<Guard, Error>>) -> Guard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn successors_follow_in_order_up_to_their_limit() {
-    let store = Counted::default();
-    let locks = store.with_successors(3);
-    let mut waiters = vec![waiter(locks.lock("a")).await];
-    for _ in 1..10 {
-        waiters.push(waiter(locks.lock("a")).await);
-    }
-    let (mut claims, mut last) = (Vec::<ClaimId>::new(), None);
-    for waiter in waiters {
-        let guard = acquired(waiter).await;
-        assert!(guard.is_held() && Some(guard.token()) > last, "{guard:?} after {last:?}");
-        last = Some(guard.token());
-        claims.push(guard.claim());
-        guard.release().await.unwrap();
-    }
-    let chains: Vec<usize> = claims.chunk_by(|one, next| one == next).map(<[ClaimId]>::len).collect();
-    assert_eq!(chains, [4, 4, 2]);
-    assert_eq!(store.requests(), (3, 3));
-    store.is_left_free(&locks, "after three chains").await;
-    let next = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
-    assert!(Some(next.token()) > last);
-}
-
-#[tokio::test(start_paused = true)]
 async fn successors_are_limited_by_the_stores_reserve() {
     let store = Counted::default();
     let most = store.capabilities().succession;
@@ -128,36 +104,6 @@ async fn successors_are_limited_by_the_stores_reserve() {
     let chains: Vec<usize> = claims.chunk_by(|one, next| one == next).map(<[ClaimId]>::len).collect();
     assert_eq!(chains, [usize::try_from(most).unwrap() + 1, 1]);
     store.is_left_free(&locks, "after two chains").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn unused_reserved_tokens_are_not_granted_to_other_clients() {
-    let store = Counted::default();
-    let locks = store.with_successors(3);
-    for round in 0..3 {
-        let guard = if round == 0 {
-            locks.lock("a").try_acquire().await.unwrap().unwrap()
-        } else {
-            locks.lock("a").acquire().await.unwrap()
-        };
-        let token = guard.token().get();
-        guard.release().await.unwrap();
-        let next = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
-        assert!(next.token().get() > token + 3, "{next:?} after {token}, which reserved three more");
-        next.release().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn release_without_succession_goes_to_the_store() {
-    let store = Counted::default();
-    let locks = store.with_successors(0);
-    let first = locks.lock("a").acquire().await.unwrap();
-    let second = waiter(locks.lock("a")).await;
-    let claim = first.claim();
-    first.release().await.unwrap();
-    assert_ne!(acquired(second).await.claim(), claim);
-    assert_eq!(store.requests(), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -339,51 +285,6 @@ async fn forced_release_ends_the_chain_and_spares_the_next_holder() {
         assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(other.claim())]);
         assert!(other.is_held());
     }
-}
-
-/// One hold of the lock and no longer.
-async fn held_once(lock: Lock) {
-    lock.acquire().await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn chain_dropped_at_any_await_leaves_nothing_held() {
-    let mut polls = 0;
-    loop {
-        let store = Counted::default();
-        let locks = store.with_successors(2);
-        let is_done = {
-            let mut chain = pin!(async {
-                let first = locks.lock("a").acquire().await.unwrap();
-                let lock = || locks.lock("a");
-                tokio::join!(held_once(lock()), held_once(lock()), held_once(lock()), async {
-                    yield_now().await;
-                    first.release().await.unwrap();
-                });
-            });
-            let mut is_done = false;
-            for _ in 0..polls {
-                is_done = futures_util::poll!(&mut chain).is_ready();
-                if is_done {
-                    break;
-                }
-                yield_now().await;
-            }
-            is_done
-        };
-        store.is_left_free(&locks, &format!("dropped after {polls} polls")).await;
-        if is_done {
-            break;
-        }
-        polls += 1;
-    }
-    assert!(polls >= 8, "only {polls} polls");
-    let store = Counted::default();
-    let locks = store.with_successors(2);
-    let first = locks.lock("a").acquire().await.unwrap();
-    drop(waiter(locks.lock("a")).await);
-    drop(first);
-    store.is_left_free(&locks, "a waiter that is not joined").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -156,34 +156,24 @@ async fn unused_names_are_removed_but_their_tokens_are_kept() {
     assert!(granted(&records, &claim("n0")).await.token.get() > last);
 }
 
+/// The client is older than the close, or created after it.
 #[tokio::test(start_paused = true)]
 async fn names_are_removed_after_another_client_has_closed() {
-    let texts = Texts::new();
-    let records = Arc::new(Records::new(texts.clone()));
-    let (one, other) = (Locks::new(Arc::clone(&records)), Locks::new(records));
-    other.close().await;
-    one.lock("a").acquire().await.unwrap().release().await.unwrap();
-    tokio::time::advance(Duration::from_mins(2)).await;
-    one.lock("again").acquire().await.unwrap().release().await.unwrap();
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
+    for is_older in [true, false] {
+        let texts = Texts::new();
+        let records = Arc::new(Records::new(texts.clone()));
+        let new = || Locks::new(Arc::clone(&records));
+        let (other, older) = (new(), is_older.then(new));
+        other.close().await;
+        let one = older.unwrap_or_else(new);
+        one.lock("a").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::advance(Duration::from_mins(2)).await;
+        one.lock("again").acquire().await.unwrap().release().await.unwrap();
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(texts.keys(), ["floor", "lock/again"], "older than the close: {is_older}");
     }
-    assert_eq!(texts.keys(), ["floor", "lock/again"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn names_are_removed_for_a_client_created_after_the_last_close() {
-    let texts = Texts::new();
-    let records = Arc::new(Records::new(texts.clone()));
-    Locks::new(Arc::clone(&records)).close().await;
-    let later = Locks::new(records);
-    later.lock("a").acquire().await.unwrap().release().await.unwrap();
-    tokio::time::advance(Duration::from_mins(2)).await;
-    later.lock("again").acquire().await.unwrap().release().await.unwrap();
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(texts.keys(), ["floor", "lock/again"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,26 +398,20 @@ async fn removed_latch_is_not_taken_for_its_successor() {
 
 /// A client that was told of its loss does not hold the name again, even if a renewal is still on its way.
 #[tokio::test(start_paused = true)]
-async fn renewal_behind_its_release_revives_nothing() {
-    let texts = Texts::new();
-    let records = Records::new(texts.clone());
-    let grant = granted(&records, &claim("a")).await;
-    let renewal = texts.read("lock/a").await.unwrap();
-    texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed);
-    assert_eq!(records.release(&grant).await.unwrap(), Release::Lost(LossCause::Expired));
-    assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
-async fn renewal_behind_a_lost_one_revives_nothing() {
-    let texts = Texts::new();
-    let records = Records::new(texts.clone());
-    let grant = [granted(&records, &claim("a")).await];
-    let renewal = texts.read("lock/a").await.unwrap();
-    texts.pass(11_000_000).await;
-    assert_eq!(records.renew(&grant).await.unwrap(), [Renewal::Lost(LossCause::Expired)]);
-    assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
-    assert_eq!(records.release(&grant[0]).await.unwrap(), Release::Lost(LossCause::Expired));
+async fn renewal_behind_a_reported_loss_revives_nothing() {
+    for releases in [true, false] {
+        let texts = Texts::new();
+        let records = Records::new(texts.clone());
+        let grant = [granted(&records, &claim("a")).await];
+        let renewal = texts.read("lock/a").await.unwrap();
+        texts.pass(11_000_000).await;
+        if !releases {
+            assert_eq!(records.renew(&grant).await.unwrap(), [Renewal::Lost(LossCause::Expired)]);
+            assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
+        }
+        assert_eq!(records.release(&grant[0]).await.unwrap(), Release::Lost(LossCause::Expired));
+        assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
+    }
 }
 
 /// The record is read while the lease lasts, and swapped when it has expired. It has not been written in between.
