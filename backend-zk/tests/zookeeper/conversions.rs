@@ -171,6 +171,7 @@ async fn conversion_is_settled_after_a_lost_reply() {
                 }
             });
             assert_eq!(again.await, Conversion::Converted, "asked for twice");
+            assert_eq!(eyes.holders(&claim.name).await.unwrap()[0].mode, to, "asked for twice");
         }
         assert_eq!(
             in_time("the release", backend.release(&grant)).await.unwrap(),

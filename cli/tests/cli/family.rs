@@ -88,6 +88,19 @@ fn leader_campaigns_again_after_a_forced_release() {
     assert!(done.err.contains("no longer leading \"s\""), "{}", done.err);
 }
 
+#[test]
+fn leader_campaigns_again_after_max_hold() {
+    let stage = Stage::new();
+    let command = ["elect", "s", "--max-hold", "4s", "--", "sh", "-c", "echo $TENURE_TOKEN; exec sleep 1000"];
+    let leader = stage.start(&command);
+    let term: u64 = leader.number();
+    let next: u64 = leader.number();
+    assert!(next > term, "{next} after {term}");
+    leader.signal(Signal::SIGTERM);
+    let done = leader.end().expect(143);
+    assert!(done.err.contains("max_hold") && done.err.contains("no longer leading"), "{}", done.err);
+}
+
 /// A command that has done its work ends its machine's candidacy, with its code, and the next one's turn comes.
 #[test]
 fn leader_resigns_when_its_command_ends() {

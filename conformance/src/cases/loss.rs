@@ -4,8 +4,8 @@ use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
     check::{
-        EXPIRY, Stop, ensure, ensure_eq, ensure_matches, expired, kept_out, lost_with, millis, still_held,
-        within,
+        EXPIRY, Stop, ensure, ensure_eq, ensure_matches, expired, free_at_once, kept_out, lost_with, millis,
+        still_held, within,
     },
     pause,
 };
@@ -254,7 +254,7 @@ async fn stale_extend_harmless(stage: &Stage) -> Check {
     pause::outlast(rest + millis(2)).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
     ensure_matches!(answers[..], [Renewal::Lost(_)], "the answer to a renewal of an expired grant");
-    let successor = other.take(&name).await?;
+    let successor = free_at_once(&other.lock(&name)).await?;
     lost_with(guard.extend(lease).await)?;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
     ensure_eq!(

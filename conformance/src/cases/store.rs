@@ -324,13 +324,17 @@ async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
     store.withdraw(&unheard).await?;
     granted(store, &held).await?;
     store.withdraw(&held).await?;
-    let next = granted(outside, &claim(&name, LEASE)?).await?;
-    // Neither a second withdrawal nor one of an unheard claim touches another claim.
-    for gone in [held, unheard] {
-        store.withdraw(&gone).await?;
-        refused(store, &name).await?;
+    // Neither a second withdrawal nor one of an unheard claim touches another claim, of this client or of another.
+    for of in [store, outside] {
+        let next = granted(of, &claim(&name, LEASE)?).await?;
+        for gone in [&held, &unheard] {
+            store.withdraw(gone).await?;
+            refused(store, &name).await?;
+        }
+        released(of, &next).await?;
     }
     // A claim that waits.
+    let next = granted(outside, &claim(&name, LEASE)?).await?;
     let waiting = claim(&name, LEASE)?;
     let waits = Claim { waits: true, ..waiting };
     let gave_up = tokio::time::timeout(Duration::from_millis(300), store.acquire(&waits)).await;

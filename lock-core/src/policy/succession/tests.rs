@@ -288,6 +288,16 @@ async fn forced_release_ends_the_chain_and_spares_the_next_holder() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiter_that_is_not_joined_leaves_nothing_held() {
+    let store = Counted::default();
+    let locks = store.with_successors(2);
+    let first = locks.lock("a").acquire().await.unwrap();
+    drop(waiter(locks.lock("a")).await);
+    drop(first);
+    store.is_left_free(&locks, "a waiter that is not joined").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn successor_dropped_before_it_runs_leaves_the_grant_to_the_next() {
     for (other_waits, same_terms) in [(true, true), (true, false), (false, true)] {
         let store = Counted::default();
