@@ -5,6 +5,8 @@ use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnectio
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How often a silent connection for messages is pinged, so that a dead one is noticed.
+pub(crate) const TRY_EVERY: Duration = Duration::from_secs(5);
 /// The pauses between attempts to connect grow from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 

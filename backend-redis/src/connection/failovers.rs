@@ -7,27 +7,23 @@
 
 use super::{
     address::Address,
-    connecting::{Pauses, in_time},
+    connecting::{Pauses, TRY_EVERY, in_time},
     dial::Dial,
     pubsub::Heard,
     sentinel::Sentinels,
 };
 use futures_util::{StreamExt, future::join_all};
-use redis::{Msg, RedisError};
+use redis::{ErrorKind, Msg, RedisError};
 use std::{
     convert::Infallible,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 use tenure_core::Background;
 use tokio::{
     task::AbortHandle,
     time::{Instant, sleep, timeout},
 };
-
-/// How often a silent connection is pinged, so that a dead one is noticed.
-const TRY_EVERY: Duration = Duration::from_secs(5);
 
 /// Listens to the sentinels while this client makes requests, until it is stopped or dropped.
 pub(crate) struct Failovers {
@@ -79,13 +75,13 @@ impl Listener {
         join_all(self.sentinels.addresses().iter().map(|sentinel| self.listen_to(sentinel))).await;
     }
 
-    /// Reconnects forever. A sentinel that cannot be heard is logged once.
+    /// Reconnects forever. A sentinel that cannot be followed is logged once.
     async fn listen_to(&self, sentinel: &Address) {
         let (mut pauses, mut warned) = (Pauses::default(), false);
         loop {
-            let (begun, mut heard) = (Instant::now(), false);
-            let Err(error) = self.hear(sentinel, &mut heard).await;
-            warned &= !heard;
+            let (begun, mut lasted) = (Instant::now(), false);
+            let Err(error) = self.hear(sentinel, &mut lasted).await;
+            warned &= !lasted;
             if !std::mem::replace(&mut warned, true) {
                 tracing::warn!(%sentinel, %error, "cannot follow failovers; trying again");
             }
@@ -93,34 +89,44 @@ impl Listener {
         }
     }
 
-    /// Follows a sentinel's announcements until its connection breaks. Sets `heard` once it is subscribed.
-    async fn hear(&self, sentinel: &Address, heard: &mut bool) -> Result<Infallible, RedisError> {
+    /// Follows a sentinel's announcements until its connection breaks. Sets `lasted` once it has answered a ping.
+    async fn hear(&self, sentinel: &Address, lasted: &mut bool) -> Result<Infallible, RedisError> {
         let limit = self.dial.connect_timeout;
         let (mut sink, mut messages) = in_time(limit, self.sentinels.subscribe(sentinel)).await?;
-        *heard = true;
         // An earlier announcement may have been missed.
-        if self.sentinels.knows_newer(sentinel, limit).await? {
-            self.follow().await?;
+        let (named, epoch) = self.sentinels.named_by(sentinel, limit).await?;
+        if self.sentinels.leaves_for(&named) {
+            self.dial.commands().await?;
+            if self.sentinels.leaves_for(&named) && self.sentinels.is_newer(epoch) {
+                return Err(outdated(&named));
+            }
         }
         loop {
             match timeout(TRY_EVERY, messages.next()).await {
-                Err(_) => self.dial.answered(sink.ping()).await?,
+                Err(_) => {
+                    self.dial.answered(sink.ping()).await?;
+                    *lasted = true;
+                }
                 Ok(None) => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
-                Ok(Some(Heard::Message(message))) if self.is_news(&message) => self.follow().await?,
-                Ok(Some(_)) => {}
+                Ok(Some(Heard::Message(message))) => self.follow(&message).await?,
+                Ok(Some(Heard::Ended(_))) => {}
             }
         }
     }
 
-    /// Whether a message announces a master that this client does not know yet: `SERVICE OLD-HOST PORT NEW-HOST PORT`.
-    fn is_news(&self, message: &Msg) -> bool {
-        let said: String = message.get_payload().unwrap_or_default();
-        let words: Vec<_> = said.split(' ').collect();
-        matches!(*words, [service, _, _, host, port] if self.sentinels.is_news(service, host, port))
+    /// Connects to the master that a message announces, which moves all connections of this client there.
+    async fn follow(&self, message: &Msg) -> Result<(), RedisError> {
+        let said: String = message.get_payload()?;
+        let Some(named) = self.sentinels.announced(&said).filter(|named| self.sentinels.leaves_for(named))
+        else {
+            return Ok(());
+        };
+        self.dial.commands().await?;
+        // If others that have not heard of it answered first, connecting again asks this sentinel, too.
+        if self.sentinels.leaves_for(&named) { Err(outdated(&named)) } else { Ok(()) }
     }
+}
 
-    /// Connects to the new master, which moves all connections of this client there.
-    async fn follow(&self) -> Result<(), RedisError> {
-        self.dial.commands().await.map(drop)
-    }
+fn outdated(named: &Address) -> RedisError {
+    (ErrorKind::Io, "the sentinels that answered do not know the new master yet", named.to_string()).into()
 }

@@ -119,22 +119,37 @@ impl Sentinels {
         .await
     }
 
-    /// Whether an announcement is about this service, and names another master than this client's.
-    pub(crate) fn is_news(&self, service: &str, host: &str, port: &str) -> bool {
-        let Ok(port) = port.parse() else { return false };
-        let announced = Address::Network { host: host.to_owned(), port, tls: self.access.tls };
-        service == self.service
-            && self.master.borrow().as_ref().is_none_or(|known| known.address != announced)
+    /// Reads an announcement: `SERVICE OLD-HOST PORT NEW-HOST PORT`. `None` if it is about another service.
+    pub(crate) fn announced(&self, said: &str) -> Option<Address> {
+        match *said.split(' ').collect::<Vec<_>>() {
+            [service, _, _, host, port] if service == self.service => Some(self.at(host, port.parse().ok()?)),
+            _ => None,
+        }
     }
 
-    /// Whether a sentinel knows of a failover that this client has not heard of.
-    pub(crate) async fn knows_newer(
+    /// The master that one sentinel names, and its epoch.
+    pub(crate) async fn named_by(
         &self,
         sentinel: &Address,
         patience: Duration,
-    ) -> Result<bool, RedisError> {
-        let answer = self.ask_one(sentinel, patience).await.map_err(|(_, error)| error)?;
-        Ok(self.master.borrow().as_ref().is_some_and(|known| known.epoch < answer.epoch))
+    ) -> Result<(Address, u64), RedisError> {
+        let KnownMaster { host, port, epoch } =
+            self.ask_one(sentinel, patience).await.map_err(|(_, error)| error)?;
+        Ok((self.at(&host, port), epoch))
+    }
+
+    /// Whether this client has another master than this one.
+    pub(crate) fn leaves_for(&self, named: &Address) -> bool {
+        self.master.borrow().as_ref().is_none_or(|known| known.address != *named)
+    }
+
+    /// Whether this client has not heard of this epoch.
+    pub(crate) fn is_newer(&self, epoch: u64) -> bool {
+        self.master.borrow().as_ref().is_none_or(|known| known.epoch < epoch)
+    }
+
+    fn at(&self, host: &str, port: u16) -> Address {
+        Address::Network { host: host.to_owned(), port, tls: self.access.tls }
     }
 
     /// Connects to the master, which has confirmed its role. Returns its number too.
@@ -226,8 +241,7 @@ impl Sentinels {
         let is_of_most = known.len() > self.addresses.len() / 2;
         let newest = known.into_iter().max_by_key(|known| known.epoch);
         let KnownMaster { host, port, epoch } = newest.ok_or_else(|| failed.error(&self.service))?;
-        let address = Address::Network { host, port, tls: self.access.tls };
-        Ok((address, epoch, is_of_most))
+        Ok((self.at(&host, port), epoch, is_of_most))
     }
 
     async fn ask_one<'a>(

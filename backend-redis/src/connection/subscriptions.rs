@@ -1,7 +1,7 @@
 //! One connection on which all of a client's waiters hear of releases.
 
 use super::{
-    connecting::Pauses,
+    connecting::{Pauses, TRY_EVERY},
     dial::Dial,
     errors::Trouble,
     notices::QueuedClaims,
@@ -15,7 +15,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 use tenure_core::Background;
 use tokio::{
@@ -23,9 +22,6 @@ use tokio::{
     task::AbortHandle,
     time::Instant,
 };
-
-/// How often a silent connection is pinged, so that a dead one is noticed.
-const TRY_EVERY: Duration = Duration::from_secs(5);
 
 /// The channels that this client listens to, all on one connection.
 ///

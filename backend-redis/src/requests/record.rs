@@ -221,6 +221,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn key_without_expiry_has_no_end() {
+        let seen = SeenLock { now: Duration::ZERO, value: "foreign", left: -1, record: None };
+        assert_eq!(seen.holders(&Name::new("a").unwrap())[0].left, None);
+    }
+
     proptest! {
         /// For any text by another program, a holder is shown, unless every line is of one whose lease has ended.
         #[test]

@@ -171,6 +171,29 @@ async fn deposed_master_is_left_when_the_new_one_is_announced() {
     server.stop().await.unwrap();
 }
 
+/// A deposed master that must have replicas refuses writes, and the client asks the sentinels for the new one. It does not hear
+/// of the failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_without_replicas_is_left() {
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
+    for sentinel in &server.members()[3..] {
+        tell::<()>(sentinel, &["ACL", "SETUSER", "default", "-subscribe"]).await;
+    }
+    let locks = locks(&server).await;
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    let (master, _) = roles(&server).await;
+    tell::<()>(&master, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    tell::<()>(&server.members()[3], &["SENTINEL", "FAILOVER", "tenure"]).await;
+    let state = async || tell::<String>(&master, &["INFO", "replication"]).await;
+    until("its replicas have left it", async || state().await.contains("connected_slaves:0")).await;
+    assert!(state().await.contains("role:master"), "it has heard of it");
+    let guard = in_time("a new master", locks.lock("b").acquire()).await.unwrap();
+    assert!(state().await.contains("role:master"), "it was left because it heard of it");
+    assert_eq!(tell::<Vec<String>>(&master, &["KEYS", "tenure:b"]).await.len(), 0);
+    guard.release().await.unwrap();
+    server.stop().await.unwrap();
+}
+
 /// What the dead master had not passed on is forgotten; the holder learns it, and the token rises all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_that_no_replica_had_is_lost() {

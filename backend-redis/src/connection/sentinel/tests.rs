@@ -74,6 +74,7 @@ async fn serve_and_announce(
                                 announced = Some(announcements.subscribe());
                                 Some(message(&["subscribe", CHANNEL], ":1\r\n"))
                             }
+                            Some("PING") if announced.is_some() => Some("*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned()),
                             Some(line) => answer(line),
                         },
                         Ok(said) = async { announced.as_mut().expect("subscribed").recv().await },
@@ -173,6 +174,11 @@ async fn connections_follow_the_first_that_finds_the_new_master() {
     assert_eq!(answers(&lane).await, "new");
 }
 
+/// Only a test that hangs takes so long.
+async fn in_time(what: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_mins(2), what).await.expect("it comes");
+}
+
 #[tokio::test]
 async fn announced_master_is_followed() {
     let (old, new) = (master("old").await, master("new").await);
@@ -189,11 +195,43 @@ async fn announced_master_is_followed() {
     asked.notified().await;
     *named.lock().unwrap() = Some((new, 2, "master"));
     announcements.send(format!("x 127.0.0.1 {old} 127.0.0.1 {new}")).unwrap();
-    moved.await;
+    in_time(moved).await;
     assert_eq!(answers(&lane).await, "new");
+}
+
+/// The sentinel that announced the new master does not answer, and the other one has not heard of it yet.
+#[tokio::test]
+async fn announced_master_is_looked_for_until_it_is_found() {
+    let (old, new) = (master("old").await, master("new").await);
+    let announcements = broadcast::Sender::new(1);
+    let (one, named, asked) = announcing(old, 1, &announcements).await;
+    let (two, _) = sentinel(old, 1).await;
+    let dial = dial(vec![one, two]);
+    let lane = Lane::new(dial.clone());
+    assert_eq!(answers(&lane).await, "old");
+    asked.notified().await;
+    let failovers = Failovers::of(&dial, &Background::new()).unwrap();
+    let moved = dial.moved();
+    failovers.listen();
+    // It is subscribed, and has looked for an earlier failover.
+    asked.notified().await;
+    *named.lock().unwrap() = None;
+    announcements.send(format!("x 127.0.0.1 {old} 127.0.0.1 {new}")).unwrap();
+    in_time(asked.notified()).await;
+    *named.lock().unwrap() = Some((new, 2, "master"));
+    in_time(moved).await;
+    assert_eq!(answers(&lane).await, "new");
+}
+
+#[test]
+fn announcement_of_this_service_is_read() {
+    let dial = dial(Vec::new());
     let sentinels = dial.sentinels().unwrap();
-    let news = |service, port: u16| sentinels.is_news(service, "127.0.0.1", &port.to_string());
-    assert_eq!([news("x", old), news("x", new), news("y", old)], [true, false, false]);
+    let named = Address::Network { host: "h".into(), port: 7, tls: false };
+    assert_eq!(sentinels.announced("x o 1 h 7"), Some(named));
+    for other in ["y o 1 h 7", "x o 1 h 70000", "x o 1 h", ""] {
+        assert_eq!(sentinels.announced(other), None, "{other}");
+    }
 }
 
 #[tokio::test]
@@ -207,7 +245,7 @@ async fn failover_before_the_subscription_is_noticed() {
     *named.lock().unwrap() = Some((new, 2, "master"));
     let failovers = Failovers::of(&dial, &Background::new()).unwrap();
     failovers.listen();
-    moved.await;
+    in_time(moved).await;
     assert_eq!(answers(&lane).await, "new");
 }
 
