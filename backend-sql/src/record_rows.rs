@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Claim, ClaimId, Grant, HolderInfo, LatchState, LatchStep, Mode, Moment, Name, StoreError, Token,
-    record::{Bell, LatchRecord, Plain, PlainHolder, PlainWaiter, Record, StoreTime, Wake},
+    record::{Bell, LatchRecord, Plain, PlainHolder, PlainWaiter, Record, StoreTime, Wake, unreadable},
 };
 
 /// Rows count whole milliseconds, and the clock is cut to them. A lease lasts to the end of its last millisecond, as if
@@ -190,17 +190,17 @@ impl Seen {
             None => Ok(Record::after(u64::try_from(self.floor).unwrap_or(0))),
             Some(row) => match self.json(name)? {
                 Some(record) if record_token(&record) != Some(row.token) => {
-                    Err(not_ours(name, "its tokens differ"))
+                    Err(not_ours(name, "", "its tokens differ"))
                 }
                 Some(record) => Ok(record),
-                None => row.plain().map(Record::from).map_err(|why| not_ours(name, why)),
+                None => row.plain().map(Record::from).map_err(|why| not_ours(name, "", why)),
             },
         }
     }
 
     fn json<T: DeserializeOwned>(&self, name: &Name) -> Result<Option<T>, StoreError> {
-        let text = self.row.as_ref().and_then(|row| row.record.as_deref());
-        text.map(serde_json::from_str).transpose().map_err(|why| not_ours(name, why))
+        let Some(text) = self.row.as_ref().and_then(|row| row.record.as_deref()) else { return Ok(None) };
+        serde_json::from_str(text).map(Some).map_err(|why| not_ours(name, text, why))
     }
 
     /// The write after which the row has this record, if it differs from `before`.
@@ -307,9 +307,8 @@ fn claim_of(text: &str) -> Result<ClaimId, StoreError> {
     text.parse().map_err(StoreError::failed)
 }
 
-fn not_ours(name: &Name, why: impl std::fmt::Display) -> StoreError {
-    let mend = "delete it after the last lease in it has expired";
-    StoreError::failed(format!("the row of {name:?} is damaged or from another program ({why}); {mend}"))
+fn not_ours(name: &Name, record: &str, why: impl std::fmt::Display) -> StoreError {
+    StoreError::failed(format!("the row of {name:?} {}", unreadable(record, why)))
 }
 
 /// The beginning of a millisecond.

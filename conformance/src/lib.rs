@@ -45,6 +45,7 @@
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | a check of client histories against the contract | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
+//! | the entries that a store keeps, pinned on a page | [`format`] |
 //! | the parts of a case | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`], [`pause`] |
 //!
 //! # Reading the code
@@ -57,6 +58,7 @@
 //! | the cases | `cases`, with `oracle`, random histories; `suite`, how one is run |
 //! | a case, and its tools | `case`; `stage`, with `victim`, another process |
 //! | the fault run | `faults` |
+//! | what a store keeps | `format` |
 //! | in which form a case locks | `form`; `parent`, with which another process ends; `own_runtime` |
 //! | how it reports a broken contract, and how it waits | `check`; `pause`; `stopped_clock`, for what must be pushed |
 //! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, the requests; `required` |
@@ -72,6 +74,7 @@ mod check;
 pub mod faults;
 mod fence;
 mod form;
+pub mod format;
 mod harness;
 pub mod judge;
 mod log;

@@ -4,6 +4,7 @@ use crate::check::{Check, Stop};
 use std::{
     env,
     io::{self, BufRead, Write},
+    path::Path,
     process::Stdio,
 };
 use tokio::{
@@ -14,14 +15,15 @@ use tokio::{
 /// Holds the number of the process that starts another.
 const PARENT: &str = "TENURE_CONFORMANCE_PARENT";
 
-/// Starts this program once more, to [end with](end_with_it) this process.
+/// Starts a program, this one or another version of it, to [end with](end_with_it) this process.
 ///
 /// Linux takes the thread that starts a process for its parent: it has to live as long as the process is needed, as the
 /// workers of a runtime do.
-pub(crate) fn start_again<'a>(
+pub(crate) fn start<'a>(
+    program: &Path,
     environment: impl IntoIterator<Item = (&'a str, String)>,
 ) -> Check<(Child, ChildStdin, ChildStdout)> {
-    let mut process = Command::new(env::current_exe()?)
+    let mut process = Command::new(program)
         .envs(environment)
         .env(PARENT, std::process::id().to_string())
         .stdin(Stdio::piped())

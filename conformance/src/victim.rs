@@ -37,7 +37,7 @@ impl Victim {
     pub(crate) async fn start(subject: &str, form: Form, environment: Vec<(String, String)>) -> Check<Self> {
         let part = [(SUBJECT, subject.to_owned()), (FORM, form.to_string())];
         let environment = environment.iter().map(|(name, value)| (&**name, value.clone()));
-        let (process, commands, answers) = parent::start_again(environment.chain(part))?;
+        let (process, commands, answers) = parent::start(&env::current_exe()?, environment.chain(part))?;
         let mut victim = Self { process, commands, answers: BufReader::new(answers).lines() };
         let greeting = victim.answer().await?;
         ensure!(

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | locks over a store of records | `records`; how their leases are renewed in `renewals` |
 //! | a record that is read, changed and swapped | `change`, with the text under a key in `edition`, and names to forget in `idle` |
+//! | what a text that cannot be read may be | `format` |
 //! | what such a store must do | `store` |
 //! | a record that fits into the columns of a table | `plain` |
 //! | who should ask again after a change | `wake` |
@@ -22,6 +23,7 @@ mod damaged;
 mod edition;
 #[cfg(test)]
 mod examples;
+mod format;
 mod idle;
 mod latch;
 #[cfg(test)]
@@ -37,6 +39,7 @@ mod tests;
 mod wake;
 
 pub use bell::Bell;
+pub use format::unreadable;
 pub use latch::LatchRecord;
 pub use plain::{Plain, PlainHolder, PlainWaiter};
 pub use records::Records;

@@ -217,6 +217,13 @@ pub(crate) fn no_lock(key: &str) -> String {
 fn bad_record(detail: &str) -> String {
     let mut parts = detail.split('\u{1e}').skip(1);
     let (key, last) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    // Format 1 begins with a token.
+    let mut words = last.split(' ');
+    if let (Some("format"), Some(format)) = (words.next(), words.next()) {
+        return format!(
+            "the key {key:?} has format {format}, and this version of tenure reads format 1; update this program"
+        );
+    }
     let last = if last.is_empty() { "no text".to_owned() } else { format!("{last:?}") };
     format!(
         "the key {key:?} is for a lock's last token, but holds {last}, which another program wrote; no greater token \
@@ -430,6 +437,8 @@ mod tests {
             assert!(told.contains(part), "{part}: {told}");
         }
         assert!(bad_record("\u{1e}t:a\u{1e}\u{1e}").contains("holds no text,"));
+        let later = bad_record("\u{1e}t:a\u{1e}format 2 1700000000000000 me\u{1e}");
+        assert!(later.contains("format 2, and this version of tenure reads format 1"), "{later}");
         assert!(!bad_record("").is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 mod fences;
 mod foreign;
+mod format;
 mod full;
 mod input;
 mod interop;

@@ -14,6 +14,8 @@ pub(crate) trait Rows {
     async fn swept(&self) -> u64;
     async fn execute(&self, statement: &str);
     async fn number(&self, query: &str) -> i64;
+    /// The first column of each row.
+    async fn texts(&self, query: &str) -> Vec<String>;
     /// The record in the row of `name`, if the columns do not say everything.
     async fn record(&self, name: &str) -> Option<Value>;
     /// Puts another one there, as another client would.
@@ -235,6 +237,14 @@ pub(crate) async fn row_that_is_not_ours_says_so_and_lets_nobody_in(rows: &impl 
         assert_eq!(listed, [("a", None), ("beside", Some(beside.claim))], "{spoil}");
         rows.execute("DELETE FROM {t} WHERE name = 'a'").await;
     }
+    granted(&store, &claim("a")).await;
+    rows.set_record("a", &serde_json::json!({ "format": 2, "token": 1 })).await;
+    let later = chain(&store.try_acquire(&claim("a")).await.unwrap_err());
+    assert!(
+        later.contains("the row of \"a\" has format 2, and this version of tenure reads format 1"),
+        "{later}"
+    );
+    rows.execute("DELETE FROM {t} WHERE name = 'a'").await;
     granted(&store, &claim("a")).await;
 }
 

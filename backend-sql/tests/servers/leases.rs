@@ -3,7 +3,9 @@
 use crate::{
     Claim, Kind, LONG, RELEASED, Table, busy,
     case::cases,
-    claim, granted,
+    claim,
+    format::{rows_are_written_as_the_page_says, rows_of_the_page_are_read},
+    granted,
     lease_rows::{
         Rows, batch_is_renewed_and_each_is_answered, clients_with_a_queue_and_without_exclude_each_other,
         idle_rows_swept_tokens_kept, mark_of_a_waiter_keeps_readers_out_until_it_ends,
@@ -19,6 +21,7 @@ use std::{pin::pin, slice};
 use tenure_core::{AttemptAll, Backend, Renewal};
 
 cases!("leases":
+    rows_are_written_as_the_page_says.of_lease_rows(), rows_of_the_page_are_read.of_lease_rows(),
     token_follows_the_last_where_the_clock_is_behind.of_lease_rows(),
     batch_is_renewed_and_each_is_answered.on(ALL).of_lease_rows(),
     mark_of_a_waiter_keeps_readers_out_until_it_ends.of_lease_rows(),

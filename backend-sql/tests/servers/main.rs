@@ -13,6 +13,8 @@ mod encodings;
 mod errors;
 mod faults;
 mod foreign;
+#[path = "../common/format.rs"]
+mod format;
 mod full;
 mod galera;
 #[path = "../common/lease_rows.rs"]

@@ -1,11 +1,17 @@
 //! Row locks: the holder has its token while the note of its grant is still on its way.
 
 use crate::{
-    Attempt, Backend, Duration, LossCause, RELEASED, Store, Table, busy, case::cases, claim, granted,
-    lease_rows::Rows, lost, name, soon, waiting,
+    Attempt, Backend, Duration, LossCause, RELEASED, Store, Table, busy,
+    case::cases,
+    claim,
+    format::{PAGE, rows_as_statements},
+    granted,
+    lease_rows::Rows,
+    lost, name, soon, until, waiting,
 };
-use std::pin::pin;
+use std::{pin::pin, sync::Arc};
 use tenure_conformance::{
+    format::{Page, Scene, token_ahead},
     proxy::{Connection, Flow, Proxy},
     saboteur::Direction,
 };
@@ -19,6 +25,7 @@ cases!("notes":
     a_lock_is_not_released_before_its_note_is_written.of_row_locks(),
     an_answer_that_was_late_is_no_grant.of_row_locks(),
     who_cannot_be_noted_is_told_before_others_get_in.of_row_locks(),
+    notes_are_written_as_the_page_says.of_row_locks().alone(), notes_of_the_page_are_read.of_row_locks().alone(),
 );
 
 /// In which nothing happens that is not to happen.
@@ -197,4 +204,33 @@ async fn is_told_before(table: &Table) -> bool {
     };
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
     before
+}
+
+const COLUMNS: [&str; 10] =
+    ["prefix", "name", "part", "token", "claim", "acquired_at", "forced", "label", "host", "pid"];
+const TABLE: &str = "tenure_row_locks";
+
+async fn notes_are_written_as_the_page_says(table: &Table) {
+    let [client, other] = [table.open().await, table.open().await];
+    let scene = Scene::play(&client, Arc::new(other)).await.unwrap();
+    // MySQL keeps a secret in a third part.
+    let order = "WHERE part < 2 ORDER BY name, part";
+    // A note follows its grant.
+    let unnoted = "SELECT count(*) FROM {t} WHERE part = 1 AND (claim IS NULL OR token IS NULL)";
+    until(async || {
+        table.number("SELECT count(*) FROM {t} WHERE part = 1").await == 4 && table.number(unnoted).await == 0
+    })
+    .await;
+    let statements = rows_as_statements(table, TABLE, &COLUMNS, order).await;
+    Page::of(PAGE, "Row locks").check(&scene, &statements).unwrap();
+}
+
+async fn notes_of_the_page_are_read(table: &Table) {
+    let client = table.open_with_row("any").await;
+    table.execute("DELETE FROM {t} WHERE part < 2").await;
+    let entries = Page::of(PAGE, "Row locks").entries(token_ahead()).unwrap();
+    for statement in &entries.lines {
+        table.execute(&statement.replacen(TABLE, "{t}", 1)).await;
+    }
+    entries.read(&client).await.unwrap();
 }

@@ -141,8 +141,13 @@ impl Table {
             "floor(extract(epoch FROM now()) * 1000)::bigint",
             "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)",
         );
-        let words =
-            [("{q}", self.either("\"", "`")), ("{now}", now), ("{second}", "1000"), ("{day}", "86400000")];
+        let words = [
+            ("{q}", self.either("\"", "`")),
+            ("{text}", self.either("text", "CHAR CHARACTER SET utf8mb4")),
+            ("{now}", now),
+            ("{second}", "1000"),
+            ("{day}", "86400000"),
+        ];
         let text = text.replace("{t}", &self.name);
         words.into_iter().fold(text, |text, (word, meaning)| text.replace(word, meaning))
     }
@@ -311,6 +316,10 @@ impl Rows for Table {
 
     async fn number(&self, query: &str) -> i64 {
         self.raw().await.number(&self.sql(query)).await
+    }
+
+    async fn texts(&self, query: &str) -> Vec<String> {
+        self.raw().await.texts(&self.sql(query)).await
     }
 
     async fn record(&self, name: &str) -> Option<Value> {

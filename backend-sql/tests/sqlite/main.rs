@@ -7,6 +7,8 @@ mod cancelling;
 #[path = "../common/claims.rs"]
 mod claims;
 mod foreign;
+#[path = "../common/format.rs"]
+mod format;
 #[cfg(target_os = "linux")]
 mod full;
 #[path = "../common/lease_rows.rs"]
@@ -51,6 +53,16 @@ on_a_file!(
     queue_is_served_in_order_in_every_mode,
     clients_with_a_queue_and_without_exclude_each_other,
 );
+
+#[tokio::test]
+async fn rows_are_written_as_the_page_says() {
+    format::rows_are_written_as_the_page_says(&File::new()).await;
+}
+
+#[tokio::test]
+async fn rows_of_the_page_are_read() {
+    format::rows_of_the_page_are_read(&File::new()).await;
+}
 
 /// A database file of its own.
 struct File {
@@ -122,6 +134,14 @@ impl Rows for File {
         number
     }
 
+    async fn texts(&self, query: &str) -> Vec<String> {
+        let mut connection = self.raw().await;
+        let query = sqlx::query_scalar(AssertSqlSafe(sql(query)));
+        let texts = query.fetch_all(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        texts
+    }
+
     async fn record(&self, name: &str) -> Option<Value> {
         let mut connection = self.raw().await;
         let query = sqlx::query_scalar("SELECT record FROM tenure_locks WHERE name = ?1").bind(name);
@@ -143,6 +163,7 @@ impl Rows for File {
 fn sql(text: &str) -> String {
     let words = [
         ("{t}", "tenure_locks"),
+        ("{text}", "TEXT"),
         ("{now}", "CAST(unixepoch('subsec') * 1000 AS INTEGER)"),
         ("{second}", "1000"),
         ("{day}", "86400000"),

@@ -5,6 +5,7 @@ mod ensemble;
 mod faults;
 mod fences;
 mod foreign;
+mod format;
 mod gone;
 mod input;
 mod interop;

@@ -12,7 +12,7 @@ use crate::{
     judge::{Recorder, What},
     own_runtime::in_own_runtime,
 };
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tenure_core::{Backend, Locks, Moment, Owner};
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ pub(super) struct Setting {
     pub(super) resource: Arc<dyn Resource>,
     /// The program that all clients are, if they are not tenure's own.
     pub(super) program: Option<String>,
+    /// The program that every other process is.
+    pub(super) beside: Option<PathBuf>,
 }
 
 /// A client at work.
@@ -142,8 +144,9 @@ impl Setting {
         recorder: Recorder,
         resource: Arc<dyn Resource>,
     ) -> Self {
-        let (lease, seed, program) = (options.lease, options.seed, options.client.clone());
-        Self { subject, names, lease, seed, recorder, resource, program }
+        let (lease, seed) = (options.lease, options.seed);
+        let (program, beside) = (options.client.clone(), options.beside.clone());
+        Self { subject, names, lease, seed, recorder, resource, program, beside }
     }
 
     /// Opens the store, again and again until `stop`: it may be out of order just now.

@@ -66,6 +66,9 @@ struct Faults {
     /// The program that all clients and processes are, instead of tenure's own; `{url}` stands for the store's URL
     #[arg(long, value_name = "COMMAND")]
     client: Option<String>,
+    /// The `tenure-conformance` of another version, which every other process is
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "client")]
+    beside: Option<PathBuf>,
     /// Where the last round's history goes, as JSON lines [default: nowhere]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -134,8 +137,19 @@ impl Faults {
         tenure_core::lease::check("lease", self.lease, tenure_core::lease::MIN_LEASE)?;
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
         let Self { round, lease, names, clients, processes, .. } = *self;
-        let client = self.client.clone();
-        Ok(Options { seed, length, round, lease, names, clients, processes, client, ..Options::default() })
+        let (client, beside) = (self.client.clone(), self.beside.clone());
+        Ok(Options {
+            seed,
+            length,
+            round,
+            lease,
+            names,
+            clients,
+            processes,
+            client,
+            beside,
+            ..Options::default()
+        })
     }
 }
 

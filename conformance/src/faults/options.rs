@@ -1,7 +1,7 @@
 //! The options of a fault run.
 
 use crate::Subject;
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 /// How a fault run goes. The [`default`](Default::default) is right for a store whose requests take a few milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Options {
     /// [store's](crate::Subject::url). It gets [`clients`](Self::clients) places as well as
     /// [`processes`](Self::processes).
     pub client: Option<String>,
+    /// The program of another version of this suite, which is every other process: two versions share the store.
+    pub beside: Option<PathBuf>,
     /// How late a client may notice something: [`Judge::allowing`](crate::judge::Judge::allowing).
     pub allowance: Duration,
     /// Which faults of a round do not come, by their places [in order](super::Schedule::in_order).
@@ -43,6 +45,7 @@ impl Default for Options {
             clients: 4,
             processes: 2,
             client: None,
+            beside: None,
             allowance: Duration::from_secs(3),
             left_out: BTreeSet::new(),
         }

@@ -97,7 +97,7 @@ enum Control {
 }
 
 impl Process {
-    pub(super) fn start(setting: &Setting, shelf: &Shelf, name: &str) -> Check<Self> {
+    pub(super) fn start(setting: &Setting, shelf: &Shelf, name: &str, own: bool) -> Check<Self> {
         if let Some(command) = &setting.program {
             let stop = CancellationToken::new();
             let (child, program) = Program::start(command, setting, name, stop.clone())?;
@@ -114,7 +114,11 @@ impl Process {
         };
         let environment = environment.iter().map(|(name, value)| (&**name, value.clone()));
         let part = [(PART, serde_json::to_string(&part)?)];
-        let (child, commands, said) = parent::start_again(environment.chain(part))?;
+        let program = match &setting.beside {
+            Some(beside) if !own => beside.clone(),
+            _ => env::current_exe()?,
+        };
+        let (child, commands, said) = parent::start(&program, environment.chain(part))?;
         let commands = Arc::new(AsyncMutex::new(commands));
         let listening = listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone());
         let listening = tokio::spawn(async move {
@@ -250,7 +254,7 @@ where
     tokio::spawn(obey(told, Arc::clone(&resource), stop.clone()));
     let names = part.names.into();
     let (lease, seed) = (part.lease, part.seed);
-    let setting = Setting { subject, names, lease, seed, recorder, resource, program: None };
+    let setting = Setting { subject, names, lease, seed, recorder, resource, program: None, beside: None };
     if let Some(client) = Client::start(&setting, &part.client, &stop).await {
         stop.cancelled().await;
         client.close().await;

@@ -175,7 +175,7 @@ impl Run {
                     let place = ProcessPlace::default();
                     processes.push(Arc::clone(&place));
                     let (setting, shelf) = (setting.clone(), self.shelf.clone());
-                    injecting.spawn(process_track(injector, planned, place, setting, shelf, slot));
+                    injecting.spawn(process_track(injector, planned, place, setting, shelf, slot, index));
                 }
             }
         }
@@ -289,12 +289,14 @@ async fn process_track(
     setting: Setting,
     shelf: Shelf,
     slot: String,
+    index: usize,
 ) -> Check {
-    let mut generation = 0_u64;
+    let mut generation = 0;
     let mut faults = planned.into_iter();
     loop {
         generation += 1;
-        let process = Process::start(&setting, &shelf, &format!("{slot}.{generation}"))?;
+        let own = (index + generation).is_multiple_of(2);
+        let process = Process::start(&setting, &shelf, &format!("{slot}.{generation}"), own)?;
         place.lock().await.replace(process);
         // Up to the next kill, and with it.
         let mut one_life = Vec::new();

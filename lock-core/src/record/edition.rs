@@ -1,6 +1,6 @@
 //! The text under a key: a record and its version.
 
-use super::{StoreTime, Stored};
+use super::{StoreTime, Stored, unreadable};
 use crate::StoreError;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -19,11 +19,9 @@ pub(super) fn parse<V, T: DeserializeOwned>(
     key: &str,
     stored: &Stored<V>,
 ) -> Result<Option<Edition<T>>, StoreError> {
-    let parsed = stored.text.as_deref().map(serde_json::from_str).transpose();
-    parsed.map_err(|error| {
-        let mend = "remove it after the last lease in it has expired";
-        StoreError::failed(format!("the record {key:?} is damaged or from another program ({error}); {mend}"))
-    })
+    let Some(text) = &stored.text else { return Ok(None) };
+    let parsed = serde_json::from_str(text).map(Some);
+    parsed.map_err(|why| StoreError::failed(format!("the record {key:?} {}", unreadable(text, why))))
 }
 
 impl<T: Serialize> Edition<T> {
