@@ -10,7 +10,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/contributing/fo
 /// A key as the command that makes it. Where it expires, `PX` is the lease, or a day for what is remembered.
 fn command(server: &Server, key: &str) -> String {
     let kind: String = server.tell(&["TYPE", key]);
-    let quoted = |words: Vec<String>| words.iter().map(|word| format!(" '{word}'")).collect::<String>();
+    let quoted = |words: Vec<String>| format!(" '{}'", words.join("' '"));
     match &*kind {
         "string" => {
             let left: i64 = server.tell(&["PTTL", key]);

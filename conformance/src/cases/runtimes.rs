@@ -3,12 +3,12 @@
 use crate::{
     Check, Client, Method, Stage,
     case::cases,
-    check::{Stop, deadline, ensure, eventually, kept_out, rises, still_held},
+    check::{Stop, ensure, eventually, kept_out, rises},
     own_runtime::in_own_runtime,
     pause,
 };
-use std::{thread, time::Duration};
-use tenure_core::{Guard, Moment, StandingKind};
+use std::{sync::mpsc, time::Duration};
+use tenure_core::{Guard, Hold, StandingKind};
 use tokio::sync::oneshot;
 
 cases!("runtimes":
@@ -18,22 +18,17 @@ cases!("runtimes":
 );
 
 /// A lease that expires during a case unless it is renewed.
-const LEASE: Duration = Duration::from_secs(6);
+const LEASE: Duration = Duration::from_secs(9);
 /// A lease that does not expire during a case.
 const LONG_LEASE: Duration = Duration::from_mins(1);
 /// For waits that end by themselves when all is well, long before a long lease expires.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the store keeps a grant without renewals and without heartbeats.
-fn term(guard: &Guard) -> Check<Duration> {
-    Ok(deadline(guard)?.left())
-}
-
 /// Stops the case if one of these is lost, or another client can acquire its lock.
-async fn still_exclude(other: &Client, guards: &[&Guard]) -> Check {
-    for guard in guards {
-        still_held(guard)?;
-        kept_out(&other.lock(guard.name().as_str())).await?;
+async fn still_exclude(other: &Client, holds: &[Hold]) -> Check {
+    for hold in holds {
+        ensure!(hold.is_held(), "lost instead of renewed: {:?}", hold.loss());
+        kept_out(&other.lock(hold.name().as_str())).await?;
     }
     Ok(())
 }
@@ -73,11 +68,8 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
     let first = first?;
     let (client, before) = rest?;
     let after = client.lock(name("after")).lease(LEASE).wait(PATIENCE).acquire().await?;
-    let until = Moment::now() + term(&after)?.max(LEASE) * 3 / 2;
-    while !until.has_passed() {
-        still_exclude(other, &[&first, &before, &after]).await?;
-        pause::look_again().await;
-    }
+    let holds = [&first, &before, &after].map(Guard::hold);
+    renewed_twice(&holds, other).await?;
     for guard in [first, before, after] {
         let name = guard.name().clone();
         guard.release().await?;
@@ -89,7 +81,7 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
 /// One client works in many runtimes, one after the other. Its locks are renewed and released in each.
 async fn client_works_in_many_runtimes(stage: &Stage) -> Check {
     /// This many runtimes wait for a renewal: a third of the lease, or until a session's next heartbeat.
-    const RENEWED: u32 = 5;
+    const RENEWED: u32 = 3;
     let (other, name, clients) = (stage.client().await?, stage.name("a"), stage.opener());
     let client = in_own_runtime(move || async move { clients.client().await }).await?;
     // Making a session is more work than acquiring with a lease.
@@ -113,7 +105,7 @@ async fn client_works_in_many_runtimes(stage: &Stage) -> Check {
                 if round <= RENEWED {
                     eventually!(PATIENCE, guard.deadline() != first, "a renewal that moves the deadline");
                 }
-                still_exclude(&other, &[&guard]).await?;
+                still_exclude(&other, &[guard.hold()]).await?;
                 Check::Ok(guard.release().await?)
             })
             .await
@@ -170,48 +162,42 @@ async fn withdrawn_as_the_runtime_ends(stage: &Stage) -> Check {
     Ok(next.release().await?)
 }
 
-/// A task blocks the holder's executor for several leases. The lock is still renewed.
+/// A task blocks the holder's executor until the lock was renewed. Another client is refused all the while.
 async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
     let (other, name) = (stage.client().await?, stage.name("a"));
     let (clients, name_there) = (stage.opener(), name.clone());
     let (taken, had) = oneshot::channel();
+    let (unblock, blocked) = mpsc::channel::<()>();
     let busy = in_own_runtime(move || async move {
         let client = clients.client().await?;
         let guard = client.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
-        let busy = term(&guard)?.max(LEASE) * 3;
-        let _ = taken.send(());
+        drop(taken.send(guard.hold()));
         // Like work that computes or blocks in a runtime with one thread.
-        thread::sleep(busy);
-        let over = Moment::now();
-        ensure!(
-            guard.is_held(),
-            "a lock was lost while its holder's executor was busy for {busy:?}, expected renewals: {:?}",
-            guard.loss()
-        );
-        guard.release().await?;
-        Ok(over)
+        let _ = blocked.recv();
+        ensure!(guard.is_held(), "lost while its holder's executor was blocked: {:?}", guard.loss());
+        Ok(guard.release().await?)
     });
-    let taken_over = async {
-        // Without a holder, the other side reports why.
-        let Ok(()) = had.await else { return std::future::pending().await };
-        loop {
-            match other.lock(&name).try_acquire().await? {
-                Some(second) => return Check::Ok((Moment::now(), second)),
-                None => pause::look_again().await,
-            }
+    let watching = async move {
+        // Without a hold, the other side reports why.
+        let Ok(hold) = had.await else { return Ok(()) };
+        let renewed = renewed_twice(&[hold], &other).await;
+        drop(unblock);
+        renewed
+    };
+    let (busy, watching) = tokio::join!(busy, watching);
+    watching.and(busy)
+}
+
+/// Waits until each of these was renewed twice, the first time perhaps by a request that was under way already. Until then,
+/// the other client is refused again and again.
+async fn renewed_twice(holds: &[Hold], other: &Client) -> Check {
+    for _ in 0..2 {
+        let before: Vec<_> = holds.iter().map(Hold::deadline).collect();
+        while holds.iter().zip(&before).any(|(hold, before)| hold.deadline() == *before) {
+            still_exclude(other, holds).await?;
+            pause::look_again().await;
         }
-    };
-    tokio::pin!(busy);
-    let (when, second) = tokio::select! {
-        biased;
-        over = &mut busy => return over.map(drop),
-        second = taken_over => second?,
-    };
-    let over = busy.await;
-    second.release().await?;
-    ensure!(
-        when >= over?,
-        "granted to another client while the holder's executor was busy, expected renewals"
-    );
+        still_exclude(other, holds).await?;
+    }
     Ok(())
 }
