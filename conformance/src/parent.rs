@@ -29,7 +29,8 @@ pub(crate) fn start<'a>(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
-        .spawn()?;
+        .spawn()
+        .map_err(|error| Stop::failed(format_args!("{} does not start: {error}", program.display())))?;
     let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
         return Err(Stop::failed("another process started without pipes"));
     };
