@@ -142,6 +142,12 @@ impl Proxy {
         self.set(direction, Flow::Delay(by));
     }
 
+    /// Hands bytes on one at a time in both directions, with this pause after each.
+    pub fn drip(&self, pause: Duration) {
+        self.set(Direction::Requests, Flow::Drip(pause));
+        self.set(Direction::Replies, Flow::Drip(pause));
+    }
+
     /// Resets every open connection on both sides (RST). New ones are served.
     ///
     /// Returns when they are gone.

@@ -29,8 +29,12 @@ pub enum Hurt {
     Refuse,
     /// [`Saboteur::delay`].
     Delay,
+    /// [`Saboteur::drip`].
+    Drip,
     /// [`Saboteur::half_open`].
     HalfOpen,
+    /// [`Saboteur::drop_requests`].
+    DropRequests,
     /// [`Saboteur::drop_replies`].
     DropReplies,
     /// [`Saboteur::lose_ends`].
@@ -65,14 +69,16 @@ pub enum Hurt {
 
 impl Hurt {
     /// All faults.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Freeze,
         Self::Kill,
         Self::Wipe,
         Self::Cut,
         Self::Refuse,
         Self::Delay,
+        Self::Drip,
         Self::HalfOpen,
+        Self::DropRequests,
         Self::DropReplies,
         Self::LoseEnds,
         Self::ExpireSessions,
@@ -91,17 +97,26 @@ impl Hurt {
     ];
 
     /// The faults of the network, which need only a proxy of ours in front of the server.
-    pub const NETWORK: [Self; 5] = [Self::Cut, Self::Refuse, Self::Delay, Self::HalfOpen, Self::DropReplies];
+    pub const NETWORK: [Self; 7] = [
+        Self::Cut,
+        Self::Refuse,
+        Self::Delay,
+        Self::Drip,
+        Self::HalfOpen,
+        Self::DropRequests,
+        Self::DropReplies,
+    ];
 
     /// The faults of a single member of an ensemble.
     pub const OF_ONE: [Self; 3] = [Self::Partition, Self::FreezeOne, Self::KillOne];
 
     /// The faults that end the server's connections when they begin or when they are undone. They are what a store
     /// forgets if its grants last no longer than the connections on which they were made.
-    pub const ENDS_CONNECTIONS: [Self; 7] = [
+    pub const ENDS_CONNECTIONS: [Self; 8] = [
         Self::Kill,
         Self::Wipe,
         Self::Cut,
+        Self::DropRequests,
         Self::DropReplies,
         Self::LoseEnds,
         Self::ExpireSessions,
@@ -118,7 +133,9 @@ impl fmt::Display for Hurt {
             Self::Cut => "cut connections",
             Self::Refuse => "refuse connections",
             Self::Delay => "delay",
+            Self::Drip => "drip",
             Self::HalfOpen => "half-open",
+            Self::DropRequests => "drop requests",
             Self::DropReplies => "drop replies",
             Self::LoseEnds => "lose the ends of transactions",
             Self::ExpireSessions => "expire sessions",
@@ -249,10 +266,23 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         self.cannot(Hurt::Delay)
     }
 
+    /// Hands bytes on one at a time in both directions, with this pause after each, so that something arrives all the while
+    /// and little is complete. Undone by [`mend`](Self::mend), which delivers the rest.
+    async fn drip(&self, pause: Duration) -> Sabotage {
+        let _ = pause;
+        self.cannot(Hurt::Drip)
+    }
+
     /// Makes every connection, open or new, hang: it is accepted and never answered, and the server sees nothing.
     /// Undone by [`mend`](Self::mend), which delivers what was held back.
     async fn half_open(&self) -> Sabotage {
         self.cannot(Hurt::HalfOpen)
+    }
+
+    /// Drops requests; the replies to earlier ones still arrive. Undone by [`mend`](Self::mend), which resets the
+    /// connections that lost a request.
+    async fn drop_requests(&self) -> Sabotage {
+        self.cannot(Hurt::DropRequests)
     }
 
     /// Lets requests reach the server and drops its replies. Undone by [`mend`](Self::mend), which resets the
@@ -268,8 +298,8 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         self.cannot(Hurt::LoseEnds)
     }
 
-    /// Undoes [`refuse`](Self::refuse), [`delay`](Self::delay), [`half_open`](Self::half_open),
-    /// [`drop_replies`](Self::drop_replies) and [`lose_ends`](Self::lose_ends).
+    /// Undoes [`refuse`](Self::refuse), [`delay`](Self::delay), [`drip`](Self::drip), [`half_open`](Self::half_open),
+    /// [`drop_requests`](Self::drop_requests), [`drop_replies`](Self::drop_replies) and [`lose_ends`](Self::lose_ends).
     async fn mend(&self) -> Sabotage {
         Ok(())
     }

@@ -229,6 +229,27 @@ async fn delay_moves_all_bytes_equally() {
 }
 
 #[tokio::test]
+async fn drip_hands_bytes_on_one_at_a_time_until_it_ends() {
+    let proxy = proxy().await;
+    let mut stream = connect(&proxy).await;
+    proxy.set(Direction::Replies, Flow::Drip(Duration::from_millis(1)));
+    stream.write_all(b"slow").await.unwrap();
+    let mut received = [0; 5];
+    timeout(LONG, stream.read_exact(&mut received)).await.unwrap().unwrap();
+    assert_eq!(&received, b"aslow");
+    proxy.drip(Duration::from_hours(1));
+    stream.write_all(b"stuck").await.unwrap();
+    let counters =
+        timeout(LONG, proxy.until(|c| c.requests.passed == 5 && c.replies.passed == 6)).await.unwrap();
+    // The first byte has passed, was answered, and the answer's first byte has passed.
+    assert_eq!((counters.requests.arrived, counters.replies.arrived), (9, 7));
+    proxy.mend().await.unwrap();
+    let mut received = [0; 7];
+    timeout(LONG, stream.read_exact(&mut received)).await.unwrap().unwrap();
+    assert!(received.starts_with(b"as") && received.ends_with(b"k"), "{received:?}");
+}
+
+#[tokio::test]
 async fn mending_delivers_delayed_bytes() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;

@@ -145,8 +145,16 @@ impl Saboteur for EnsembleSaboteur {
         every!(self, Delay, delay, direction, by)
     }
 
+    async fn drip(&self, pause: Duration) -> Sabotage {
+        every!(self, Drip, drip, pause)
+    }
+
     async fn half_open(&self) -> Sabotage {
         every!(self, HalfOpen, half_open)
+    }
+
+    async fn drop_requests(&self) -> Sabotage {
+        every!(self, DropRequests, drop_requests)
     }
 
     async fn drop_replies(&self) -> Sabotage {

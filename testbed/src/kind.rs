@@ -94,7 +94,9 @@ impl Kind {
                     | Hurt::Wipe
                     | Hurt::Refuse
                     | Hurt::Delay
+                    | Hurt::Drip
                     | Hurt::HalfOpen
+                    | Hurt::DropRequests
                     | Hurt::DropReplies
             ),
             _ => matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions),

@@ -196,10 +196,30 @@ impl Saboteur for NodeSaboteur {
         .await
     }
 
+    async fn drip(&self, pause: Duration) -> Sabotage {
+        self.proxied(Hurt::Drip, move |proxy| {
+            Box::pin(async move {
+                proxy.drip(pause);
+                Ok(())
+            })
+        })
+        .await
+    }
+
     async fn half_open(&self) -> Sabotage {
         self.proxied(Hurt::HalfOpen, |proxy| {
             Box::pin(async move {
                 proxy.half_open();
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    async fn drop_requests(&self) -> Sabotage {
+        self.proxied(Hurt::DropRequests, |proxy| {
+            Box::pin(async move {
+                proxy.set(Direction::Requests, Flow::Drop);
                 Ok(())
             })
         })
@@ -334,9 +354,7 @@ fn what(hurt: Hurt) -> &'static str {
         Hurt::Freeze => "freeze",
         Hurt::Kill => "be killed or restarted",
         Hurt::Wipe => "restart empty",
-        Hurt::Cut | Hurt::Refuse | Hurt::Delay | Hurt::HalfOpen | Hurt::DropReplies | Hurt::LoseEnds => {
-            "lose its network"
-        }
+        hurt if Hurt::NETWORK.contains(&hurt) || hurt == Hurt::LoseEnds => "lose its network",
         Hurt::ExpireSessions => Order::ExpireSessions.what(),
         Hurt::TerminateBackends => Order::TerminateBackends.what(),
         Hurt::FlushScripts => Order::FlushScripts.what(),

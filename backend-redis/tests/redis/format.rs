@@ -16,7 +16,7 @@ fn command(server: &Server, key: &str) -> String {
             let left: i64 = server.tell(&["PTTL", key]);
             let expiry = match left {
                 ..0 => "",
-                ..=600_000 => " PX 600000",
+                0..=600_000 => " PX 600000",
                 _ => " PX 86400000",
             };
             format!("SET{}{expiry}", quoted(vec![key.to_owned(), server.tell(&["GET", key])]))

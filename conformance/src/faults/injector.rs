@@ -116,6 +116,16 @@ impl Injector {
                     process.signal(Signal::CONT)?;
                     self.end(&process.name, fault);
                 }
+                AnyFault::NoFiles => {
+                    let there = place.lock().await;
+                    // Another program may be a script, which needs files for each of its steps.
+                    let Some(process) = there.as_ref().filter(|process| process.is_tenures()) else { continue };
+                    let fault = self.begin(&process.name, planned.what, Effect::None);
+                    process.limit_files(true)?;
+                    self.last_for(planned.lasts).await;
+                    process.limit_files(false)?;
+                    self.end(&process.name, fault);
+                }
                 _ => {}
             }
         }
@@ -189,7 +199,10 @@ async fn do_hurt(saboteur: &dyn Saboteur, what: AnyFault, hurt: Hurt, lasts: Dur
         Hurt::Cut => saboteur.cut().await,
         Hurt::Refuse => saboteur.refuse().await,
         Hurt::Delay => saboteur.delay(direction, lasts / 3).await,
+        // A request and its answer take a good part of the fault.
+        Hurt::Drip => saboteur.drip(lasts / 300).await,
         Hurt::HalfOpen => saboteur.half_open().await,
+        Hurt::DropRequests => saboteur.drop_requests().await,
         Hurt::DropReplies => saboteur.drop_replies().await,
         Hurt::LoseEnds => saboteur.lose_ends().await,
         Hurt::ExpireSessions => saboteur.expire_sessions().await,

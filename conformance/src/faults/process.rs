@@ -140,6 +140,34 @@ impl Process {
         Ok(())
     }
 
+    /// Whether it is a client of tenure, this version's or another's.
+    pub(super) fn is_tenures(&self) -> bool {
+        matches!(self.control, Control::Own(_))
+    }
+
+    /// Keeps it from opening files and connections, or lets it open them again. It keeps those that it has.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn limit_files(&self, none: bool) -> Check {
+        use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+        let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) else {
+            return Ok(());
+        };
+        let ours = getrlimit(Resource::Nofile);
+        prlimit(
+            Some(pid),
+            Resource::Nofile,
+            Rlimit { current: if none { Some(0) } else { ours.current }, ..ours },
+        )?;
+        Ok(())
+    }
+
+    /// Only Linux can do so.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn limit_files(&self, _: bool) -> Check {
+        Ok(())
+    }
+
     /// Kills it with no chance to release anything, and hears out what it had said.
     pub(super) async fn kill(mut self) -> Check {
         self.goes_on().await?;

@@ -111,6 +111,8 @@ pub enum AnyFault {
     Hang,
     /// The process stands still.
     Freeze,
+    /// The process can open no file and no connection.
+    NoFiles,
     /// The process is killed; another takes its place.
     Kill,
 }
@@ -225,8 +227,11 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
             };
             AnyFault::Request(method, fault)
         }
-        Track::Process(_) if rng.u8(..3) == 0 => AnyFault::Kill,
-        Track::Process(_) => AnyFault::Freeze,
+        Track::Process(_) => match rng.u8(..4) {
+            0 => AnyFault::Kill,
+            1 => AnyFault::NoFiles,
+            _ => AnyFault::Freeze,
+        },
     })
 }
 
@@ -279,6 +284,7 @@ impl AnyFault {
             Self::Request(_, Fault::Fail) => "requests failed".into(),
             Self::Hang => "store hangs for a client".into(),
             Self::Freeze => "process frozen".into(),
+            Self::NoFiles => "process without file descriptors".into(),
             Self::Kill => "process killed".into(),
         }
     }

@@ -265,10 +265,20 @@ impl Connections {
     ) -> io::Result<()> {
         let mut flow = state.flow(direction).subscribe();
         let mut stopped = false;
-        while let Some((arrived, event)) = receiver.recv().await {
-            let Some(now) = due(arrived, &mut flow).await else {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            };
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        while let Some((arrived, mut event)) = receiver.recv().await {
+            let mut now = due(arrived, &mut flow).await.ok_or_else(gone)?;
+            while let (Flow::Drip(pause), Event::Bytes(bytes)) = (now, &mut event) {
+                let Some((first, rest)) = bytes.split_first() else { break };
+                writer.write_all(&[*first]).await?;
+                self.counters.send_modify(|c| c.traffic(direction).passed += 1);
+                *bytes = rest.to_vec();
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    changed = flow.changed() => changed.map_err(|_| gone())?,
+                }
+                now = due(arrived, &mut flow).await.ok_or_else(gone)?;
+            }
             stopped |= matches!(&event, Event::Bytes(bytes) if now.stops_at(bytes));
             match event {
                 Event::Bytes(bytes) if stopped || now == Flow::Drop => {

@@ -12,6 +12,8 @@ pub enum Flow {
     Pass,
     /// Hands them on this much after they arrived, in order. Closing is delayed too.
     Delay(Duration),
+    /// Hands them on one at a time, with this pause after each.
+    Drip(Duration),
     /// Keeps them back, and the news that the other side closed, until the flow changes.
     Hold,
     /// Throws them away. Closing is handed on.
@@ -38,7 +40,7 @@ pub(super) async fn due(arrived: Instant, flow: &mut watch::Receiver<Flow>) -> O
     loop {
         let now = *flow.borrow_and_update();
         match now {
-            Flow::Pass | Flow::Drop | Flow::StopAt(_) => return Some(now),
+            Flow::Pass | Flow::Drip(_) | Flow::Drop | Flow::StopAt(_) => return Some(now),
             Flow::Hold => flow.changed().await.ok()?,
             Flow::Delay(by) => tokio::select! {
                 () = tokio::time::sleep_until(arrived + by) => return Some(now),

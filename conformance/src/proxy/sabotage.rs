@@ -45,8 +45,18 @@ impl Saboteur for Proxy {
         Ok(())
     }
 
+    async fn drip(&self, pause: Duration) -> Sabotage {
+        self.drip(pause);
+        Ok(())
+    }
+
     async fn half_open(&self) -> Sabotage {
         self.half_open();
+        Ok(())
+    }
+
+    async fn drop_requests(&self) -> Sabotage {
+        self.set(Direction::Requests, Flow::Drop);
         Ok(())
     }
 

@@ -130,8 +130,16 @@ impl Saboteur for StartStop {
         self.network(Hurt::Delay)?.delay(direction, by).await
     }
 
+    async fn drip(&self, pause: Duration) -> Sabotage {
+        self.network(Hurt::Drip)?.drip(pause).await
+    }
+
     async fn half_open(&self) -> Sabotage {
         self.network(Hurt::HalfOpen)?.half_open().await
+    }
+
+    async fn drop_requests(&self) -> Sabotage {
+        self.network(Hurt::DropRequests)?.drop_requests().await
     }
 
     async fn drop_replies(&self) -> Sabotage {

@@ -50,10 +50,17 @@ struct Weather {
     generation: u64,
     refuses: bool,
     half_open: bool,
-    drops_replies: bool,
+    drops: Drops,
     requests_late: Duration,
     replies_late: Duration,
     server: Server,
+}
+
+/// The directions whose messages are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Drops {
+    requests: bool,
+    replies: bool,
 }
 
 /// The state of the server.
@@ -68,7 +75,7 @@ const FINE: Weather = Weather {
     generation: 1,
     refuses: false,
     half_open: false,
-    drops_replies: false,
+    drops: Drops { requests: false, replies: false },
     requests_late: Duration::ZERO,
     replies_late: Duration::ZERO,
     server: Server::Runs,
@@ -77,6 +84,11 @@ const FINE: Weather = Weather {
 impl Weather {
     fn is_fine(&self) -> bool {
         *self == Self { generation: self.generation, ..FINE }
+    }
+
+    /// Whether something was lost that a connection cannot do without.
+    fn has_lost(&self) -> bool {
+        self.drops.requests || self.drops.replies
     }
 
     fn arrives(&self) -> bool {
@@ -149,13 +161,13 @@ impl Network {
         request: impl Future<Output = T>,
     ) -> Option<T> {
         self.latency(silent_until, |now| now.requests_late).await;
-        if !self.reach(generation, Weather::arrives).await {
+        // A dropped message is lost with the connection.
+        if !self.reach(generation, |now| now.arrives() && !now.drops.requests).await {
             return None;
         }
         let answer = self.served(generation, request).await?;
         self.latency(silent_until, |now| now.replies_late).await;
-        // A dropped answer is lost with the connection.
-        let answers = |now: &Weather| now.arrives() && !now.drops_replies;
+        let answers = |now: &Weather| now.arrives() && !now.drops.replies;
         self.reach(generation, answers).await.then_some(answer)
     }
 }
@@ -245,12 +257,15 @@ impl Saboteur for Network {
 
     fn can(&self, hurt: Hurt) -> bool {
         let of_the_server = matches!(hurt, Hurt::Freeze | Hurt::Kill | Hurt::Wipe);
-        Hurt::NETWORK.contains(&hurt) || of_the_server || (hurt == Hurt::ExpireSessions && self.has_sessions)
+        // A message here has no bytes.
+        (Hurt::NETWORK.contains(&hurt) && hurt != Hurt::Drip)
+            || of_the_server
+            || (hurt == Hurt::ExpireSessions && self.has_sessions)
     }
 
     async fn heal(&self) -> Sabotage {
         self.weather.change(|now| {
-            let lost = now.drops_replies || now.server == Server::Down;
+            let lost = now.has_lost() || now.server == Server::Down;
             *now = Weather { generation: now.generation + u64::from(lost), ..FINE };
         });
         Ok(())
@@ -321,14 +336,19 @@ impl Saboteur for Network {
         Ok(())
     }
 
+    async fn drop_requests(&self) -> Sabotage {
+        self.weather.change(|now| now.drops.requests = true);
+        Ok(())
+    }
+
     async fn drop_replies(&self) -> Sabotage {
-        self.weather.change(|now| now.drops_replies = true);
+        self.weather.change(|now| now.drops.replies = true);
         Ok(())
     }
 
     async fn mend(&self) -> Sabotage {
         self.weather.change(|now| {
-            let generation = now.generation + u64::from(now.drops_replies);
+            let generation = now.generation + u64::from(now.has_lost());
             *now = Weather { generation, server: now.server, ..FINE };
         });
         Ok(())

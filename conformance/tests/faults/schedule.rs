@@ -90,8 +90,8 @@ fn schedule_has_every_kind_of_fault() {
     let faults: Vec<AnyFault> =
         schedules.flat_map(|schedule| schedule.in_order()).map(|(_, planned)| planned.what).collect();
     let kinds: BTreeSet<String> = faults.iter().map(AnyFault::kind).collect();
-    // Every hurt, late requests to the server, forced releases, four kinds of requests, a hang, frozen and killed processes.
-    assert_eq!(kinds.len(), Hurt::ALL.len() + 9, "{kinds:?}");
+    // Every hurt, late requests to the server, forced releases, four kinds of requests, a hang, processes frozen, killed and without files.
+    assert_eq!(kinds.len(), Hurt::ALL.len() + 10, "{kinds:?}");
     // A request that comes after the client has given it up: each but an acquisition, which is many requests.
     for method in METHODS.into_iter().filter(|method| *method != Method::Acquire) {
         let straggles =

@@ -21,6 +21,8 @@ cases! { CASES:
     cuts: Cut,
     refuses: Refuse,
     delays: Delay,
+    drips: Drip,
+    drops_requests: DropRequests,
     hangs_half_open: HalfOpen,
     drops_replies: DropReplies,
     loses_the_ends_of_transactions: LoseEnds,
@@ -168,6 +170,31 @@ async fn delays(server: &Server) {
         assert!(start.elapsed() >= SHORT);
         server.saboteur().mend().await.unwrap();
     }
+}
+
+async fn drips(server: &Server) {
+    let mut open = client(server).await;
+    open.put("bytes").await.unwrap();
+    server.saboteur().drip(Duration::from_millis(1)).await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("bytes"));
+    let passed = server.proxy().unwrap().counters().requests.passed;
+    server.saboteur().drip(LONG).await.unwrap();
+    hangs(open.get()).await;
+    assert!(server.proxy().unwrap().counters().requests.passed > passed);
+    server.saboteur().mend().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("bytes"));
+}
+
+async fn drops_requests(server: &Server) {
+    let (mut open, proxy) = (client(server).await, server.proxy().unwrap());
+    open.put("before").await.unwrap();
+    server.saboteur().drop_requests().await.unwrap();
+    let dropped = proxy.counters().requests.dropped;
+    hangs(open.put("never")).await;
+    within(proxy.until(|c| c.requests.dropped > dropped)).await;
+    server.saboteur().mend().await.unwrap();
+    within(open.get()).await.expect_err("a connection that lost a request is reset");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("before"));
 }
 
 async fn hangs_half_open(server: &Server) {
