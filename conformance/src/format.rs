@@ -7,7 +7,7 @@
 //! Control characters stand on the page as Unicode's pictures of them: `␟` is the unit separator.
 
 use crate::{
-    check::{Check, Stop},
+    check::{Check, Stop, ensure},
     pause,
 };
 use std::{
@@ -155,8 +155,9 @@ impl Scene {
         }
         if client.capabilities().waiting {
             let claim = WAITER.claim();
-            scene.waiter = Some(tokio::spawn(async move { other.acquire(&claim).await }));
+            let waiter = scene.waiter.insert(tokio::spawn(async move { other.acquire(&claim).await }));
             while client.waiting(&name(WAITER.name)).await?.is_empty() {
+                ensure!(!waiter.is_finished(), "the waiter does not wait");
                 pause::look_again().await;
             }
         }
@@ -231,8 +232,8 @@ impl Page {
         if std::env::var_os(WRITE).is_some() {
             return Ok(fs::write(&self.path, before + &written.join("\n") + "\n" + &behind)?);
         }
-        // A stall may have let a time pass that was to come.
-        let plain = |line: &String| line.replace("{later ", "{now ").replace("{soon ", "{now ");
+        // A stall may have let a time pass that was to come within seconds.
+        let plain = |line: &String| line.replace("{soon ", "{now ");
         let difference =
             written.iter().map(plain).zip(lines.iter().map(plain)).find(|(written, line)| written != line);
         match difference {
@@ -306,6 +307,10 @@ impl Entries {
         if leases && part.ends == Some(End::Forced) {
             let renewed = client.renew(std::slice::from_ref(&grant)).await?;
             same("renew", &renewed, &vec![Renewal::Lost(LossCause::Forced)])?;
+        }
+        let noted = self.written.iter().any(|line| line.contains(&claim.id.to_string()));
+        if !leases && noted && part.ends == Some(End::Forced) {
+            same("release", &client.release(&grant).await?, &Release::Lost(LossCause::Forced))?;
         }
         // The holders of row locks are connections, which stand in no entry.
         let holders = client.holders(&claim.name).await?;

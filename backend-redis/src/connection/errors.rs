@@ -219,7 +219,9 @@ fn bad_record(detail: &str) -> String {
     let (key, last) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     // Format 1 begins with a token.
     let mut words = last.split(' ');
-    if let (Some("format"), Some(format)) = (words.next(), words.next()) {
+    let is_named = words.next() == Some("format");
+    let format = words.next().and_then(|format| format.parse::<u32>().ok()).filter(|format| *format > 1);
+    if let (true, Some(format)) = (is_named, format) {
         return format!(
             "the key {key:?} has format {format}, and this version of tenure reads format 1; update this program"
         );

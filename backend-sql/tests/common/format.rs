@@ -8,7 +8,7 @@ pub(crate) const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cont
 const TABLE: &str = "tenure_locks";
 
 /// The columns of lease rows. What is NULL is not written down.
-const COLUMNS: [&str; 14] = [
+pub(crate) const COLUMNS: [&str; 14] = [
     "prefix",
     "name",
     "version",

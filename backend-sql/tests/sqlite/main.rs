@@ -56,7 +56,10 @@ on_a_file!(
 
 #[tokio::test]
 async fn rows_are_written_as_the_page_says() {
-    format::rows_are_written_as_the_page_says(&File::new()).await;
+    let file = File::new();
+    format::rows_are_written_as_the_page_says(&file).await;
+    let columns = file.number("SELECT count(*) FROM pragma_table_info('{t}')").await;
+    assert_eq!(usize::try_from(columns), Ok(format::COLUMNS.len()));
 }
 
 #[tokio::test]

@@ -14,6 +14,10 @@ const NO_TOKEN: u64 = 0;
 async fn commands(place: &Place) -> Vec<String> {
     let (mut commands, mut below) = (Vec::new(), vec![place.prefix.clone()]);
     while let Some(path) = below.pop() {
+        // The server deletes an empty container at a time of its own.
+        if path.ends_with("/released") || path.ends_with("/forced") {
+            continue;
+        }
         let mut children = place.eyes.list_children(&path).await.unwrap();
         children.sort_by(|one, other| other.cmp(one));
         below.extend(children.iter().map(|child| format!("{path}/{child}")));

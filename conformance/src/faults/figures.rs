@@ -1,5 +1,6 @@
 //! The figures of a fault run.
 
+use super::process::BESIDE;
 use crate::judge::{Broken, Event, History, Violation, What};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -52,6 +53,9 @@ impl Figures {
         };
         if let Some(kind) = kind {
             *self.kinds.entry(kind).or_default() += 1;
+        }
+        if event.client.contains(BESIDE) && matches!(event.what, What::Granted { .. }) {
+            *self.kinds.entry("of the other version").or_default() += 1;
         }
         match &event.what {
             What::Asks { .. } | What::Converted { .. } | What::Looked { .. } | What::Releases { .. } => {

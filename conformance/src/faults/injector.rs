@@ -119,7 +119,9 @@ impl Injector {
                 AnyFault::NoFiles => {
                     let there = place.lock().await;
                     // Another program may be a script, which needs files for each of its steps.
-                    let Some(process) = there.as_ref().filter(|process| process.is_tenures()) else { continue };
+                    let Some(process) = there.as_ref().filter(|process| process.is_tenures()) else {
+                        continue;
+                    };
                     let fault = self.begin(&process.name, planned.what, Effect::None);
                     process.limit_files(true)?;
                     self.last_for(planned.lasts).await;

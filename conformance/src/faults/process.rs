@@ -38,6 +38,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Holds the [`Part`] that a process is to play. A process that finds it set is a client.
 const PART: &str = "TENURE_CONFORMANCE_CLIENT";
+/// What the names of the other version's clients contain.
+pub(super) const BESIDE: &str = "-beside";
 /// How long a process may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -104,20 +106,20 @@ impl Process {
             let (control, listening) = (Control::Program(stop), tokio::spawn(program.work()));
             return Ok(Self { name: name.to_owned(), child, control, listening });
         }
+        let (program, name) = match &setting.beside {
+            Some(beside) if !own => (beside.clone(), format!("{name}{BESIDE}")),
+            _ => (env::current_exe()?, name.to_owned()),
+        };
         let environment = setting.subject.environment().unwrap_or_default();
         let part = Part {
             subject: setting.subject.name().to_owned(),
-            client: name.to_owned(),
+            client: name.clone(),
             names: setting.names.to_vec(),
             lease: setting.lease,
             seed: setting.seed,
         };
         let environment = environment.iter().map(|(name, value)| (&**name, value.clone()));
         let part = [(PART, serde_json::to_string(&part)?)];
-        let program = match &setting.beside {
-            Some(beside) if !own => beside.clone(),
-            _ => env::current_exe()?,
-        };
         let (child, commands, said) = parent::start(&program, environment.chain(part))?;
         let commands = Arc::new(AsyncMutex::new(commands));
         let listening = listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone());
@@ -125,7 +127,7 @@ impl Process {
             listening.await;
             Ok(false)
         });
-        Ok(Self { name: name.to_owned(), child, control: Control::Own(commands), listening })
+        Ok(Self { name, child, control: Control::Own(commands), listening })
     }
 
     /// Sends it a signal by its number; nothing when it has ended.

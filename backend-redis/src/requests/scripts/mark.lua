@@ -3,8 +3,8 @@
 -- mark how many seconds it counts. There are as many forced releases as holders; of withdrawals, the last 50 are kept.
 local function mark(record, new, remember)
   local now, last = tonumber(redis.call('TIME')[1]), text_at(record) or '0 -'
-  if last == 0 then
-    -- Another program's. It lets nobody in, and so no straggler either.
+  if last == 0 or not string.find(last, '^%d') then
+    -- Another program's, or of a later format. It lets nobody in, and so no straggler either.
     return
   end
   local marks, withdrawals, oldest = {}, 0
