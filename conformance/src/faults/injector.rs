@@ -118,8 +118,7 @@ impl Injector {
                 }
                 AnyFault::NoFiles => {
                     let there = place.lock().await;
-                    // Another program may be a script, which needs files for each of its steps.
-                    let Some(process) = there.as_ref().filter(|process| process.is_tenures()) else {
+                    let Some(process) = there.as_ref().filter(|process| process.can_lack_files()) else {
                         continue;
                     };
                     let fault = self.begin(&process.name, planned.what, Effect::None);

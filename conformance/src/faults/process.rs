@@ -23,7 +23,7 @@ use std::{
     future::Future,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -88,6 +88,8 @@ pub(super) struct Process {
     pub(super) name: String,
     child: Child,
     control: Control,
+    /// Whether it is this version's client, and has begun to work.
+    works: Arc<AtomicBool>,
     /// Whether it hangs.
     listening: JoinHandle<Check<bool>>,
 }
@@ -104,7 +106,7 @@ impl Process {
             let stop = CancellationToken::new();
             let (child, program) = Program::start(command, setting, name, stop.clone())?;
             let (control, listening) = (Control::Program(stop), tokio::spawn(program.work()));
-            return Ok(Self { name: name.to_owned(), child, control, listening });
+            return Ok(Self { name: name.to_owned(), child, control, works: Arc::default(), listening });
         }
         let (program, name) = match &setting.beside {
             Some(beside) if !own => (beside.clone(), format!("{name}{BESIDE}")),
@@ -122,12 +124,18 @@ impl Process {
         let part = [(PART, serde_json::to_string(&part)?)];
         let (child, commands, said) = parent::start(&program, environment.chain(part))?;
         let commands = Arc::new(AsyncMutex::new(commands));
-        let listening = listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone());
+        let (heard, works) = (setting.recorder.clone(), Arc::<AtomicBool>::default());
+        let (shelf, answers, begun) = (shelf.clone(), Arc::clone(&commands), Arc::clone(&works));
+        let is_ours = !name.contains(BESIDE);
         let listening = tokio::spawn(async move {
-            listening.await;
+            let heard = |event| {
+                begun.store(is_ours, Ordering::Relaxed);
+                heard.add(event);
+            };
+            listen(said, answers, heard, shelf).await;
             Ok(false)
         });
-        Ok(Self { name, child, control: Control::Own(commands), listening })
+        Ok(Self { name, child, control: Control::Own(commands), works, listening })
     }
 
     /// Sends it a signal by its number; nothing when it has ended.
@@ -142,9 +150,10 @@ impl Process {
         Ok(())
     }
 
-    /// Whether it is a client of tenure, this version's or another's.
-    pub(super) fn is_tenures(&self) -> bool {
-        matches!(self.control, Control::Own(_))
+    /// Whether it can go on without files. Another program may be a script, which needs some for each of its steps, and
+    /// this suite's clients need some to begin.
+    pub(super) fn can_lack_files(&self) -> bool {
+        self.works.load(Ordering::Relaxed)
     }
 
     /// Keeps it from opening files and connections, or lets it open them again. It keeps those that it has.
@@ -219,7 +228,12 @@ async fn tell(commands: &AsyncMutex<ChildStdin>, told: &Told) -> std::io::Result
     commands.lock().await.write_all(&line).await
 }
 
-async fn listen(said: ChildStdout, commands: Arc<AsyncMutex<ChildStdin>>, recorder: Recorder, shelf: Shelf) {
+async fn listen(
+    said: ChildStdout,
+    commands: Arc<AsyncMutex<ChildStdin>>,
+    heard: impl Fn(Event),
+    shelf: Shelf,
+) {
     let mut lines = BufReader::new(said);
     let mut line = Vec::new();
     loop {
@@ -230,7 +244,7 @@ async fn listen(said: ChildStdout, commands: Arc<AsyncMutex<ChildStdin>>, record
             return;
         }
         match serde_json::from_slice(&line) {
-            Ok(Said::Note(event)) => recorder.add(event),
+            Ok(Said::Note(event)) => heard(event),
             Ok(Said::Ask(Ask { id, lane, name, token, over })) => {
                 let Some(token) = Token::new(token) else { continue };
                 let value = match over {

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Form,
+    check::Stop,
     judge::{Outcome, Recorder, Stamp, What},
     own_runtime::in_own_runtime,
 };
@@ -139,7 +140,11 @@ impl Worker {
                 self.note(What::Elsewhere { call: *call });
             }
             let elsewhere = in_own_runtime(move || async move { Ok(asking.carry_out(wanted).await) });
-            elsewhere.await.unwrap_or_else(|stop| panic!("a runtime that ends: {stop:?}"))
+            elsewhere.await.unwrap_or_else(|stop| match stop {
+                // A process without file descriptors makes no runtime.
+                Stop::Failed(why) if why.contains("os error 24") => Err(why),
+                stop => panic!("a runtime that ends: {stop:?}"),
+            })
         } else {
             asking.carry_out(wanted).await
         };
