@@ -8,17 +8,23 @@ use crate::{
 };
 use futures_util::future::OptionFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use std::{future::Future, process::ExitCode, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    future::Future,
+    process::ExitCode,
+    sync::Arc,
+};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::Semaphore,
 };
 
-/// How many cases run at once by default (`--test-threads`). Those that have a store for themselves wait most of the
-/// time.
-const TOGETHER: usize = 20;
+/// How many cases run at once by default (`--test-threads`). Most are those that wait for a server of their own.
+const TOGETHER: usize = 48;
 /// How many of them at most share their store: these keep a processor busy.
 const SHARING: usize = 12;
+/// After how many of these comes one that has a server for itself.
+const BETWEEN: usize = 4;
 
 /// Runs the suite on these stores, as the `main` of a test program.
 ///
@@ -70,7 +76,10 @@ where
         let mut shown = cases::all();
         shown.retain(|case| tested.shows(case));
         let turn = || Turn { tested: Arc::clone(tested), next: next(at), sharing: Arc::clone(&sharing) };
-        shown.into_iter().map(|case| (case, turn())).collect()
+        Lane {
+            server: tested.subject.disturbs(),
+            cases: shown.into_iter().map(|case| (case, turn())).collect(),
+        }
     });
     let trial = |(case, turn): (Case, Turn)| {
         let (name, runtime) = (case.full_name(turn.tested.subject.name()), runtime.handle().clone());
@@ -108,17 +117,64 @@ impl Turn {
     }
 }
 
-/// The order of the cases. First come those that share their store, one store after the other, so that few servers are
-/// busy at the same time. Then come those that need a store for themselves, of all stores in turn: each mostly waits,
-/// and the others inject their faults meanwhile.
-fn in_order<T>(lanes: Vec<Vec<(Case, T)>>) -> Vec<(Case, T)> {
-    let mut numbered: Vec<_> = lanes
-        .into_iter()
-        .enumerate()
-        .flat_map(|(lane, cases)| cases.into_iter().enumerate().map(move |(at, case)| (lane, at, case)))
-        .collect();
-    numbered.sort_by_key(|(lane, at, (case, _))| if case.alone { (1, *at, *lane) } else { (0, *lane, *at) });
-    numbered.into_iter().map(|(.., case)| case).collect()
+/// The cases of a store.
+struct Lane<T> {
+    /// What its [faults disturb](crate::Subject::disturbs).
+    server: String,
+    cases: Vec<(Case, T)>,
+}
+
+/// The order of the cases. Those that share their store come one store after the other, so that few servers are busy at the
+/// same time. Those that need a server for themselves mostly wait: they come between the others, once all that share their
+/// server have come, each server in turn.
+fn in_order<T>(lanes: Vec<Lane<T>>) -> Vec<(Case, T)> {
+    let last: HashMap<_, _> = lanes.iter().enumerate().map(|(at, lane)| (lane.server.clone(), at)).collect();
+    let mut order = Vec::new();
+    let (mut waiting, mut ready) = (HashMap::<_, InTurn<_>>::new(), InTurn::default());
+    for (at, Lane { server, cases }) in lanes.into_iter().enumerate() {
+        let (alone, sharing): (Vec<_>, Vec<_>) = cases.into_iter().partition(|(case, _)| case.alone);
+        for (number, case) in (1..).zip(sharing) {
+            order.push(case);
+            if number % BETWEEN == 0 {
+                order.extend(ready.next());
+            }
+        }
+        waiting.entry(server.clone()).or_default().add(alone);
+        if last[&server] == at {
+            ready.add(waiting.remove(&server).into_iter().flatten());
+        }
+    }
+    order.extend(ready);
+    order
+}
+
+/// Queues that are served in turn.
+struct InTurn<C>(VecDeque<VecDeque<C>>);
+
+impl<C> Default for InTurn<C> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<C> InTurn<C> {
+    fn add(&mut self, queue: impl IntoIterator<Item = C>) {
+        self.0.push_back(queue.into_iter().collect());
+    }
+}
+
+impl<C> Iterator for InTurn<C> {
+    type Item = C;
+
+    fn next(&mut self) -> Option<C> {
+        loop {
+            let mut queue = self.0.pop_front()?;
+            if let Some(next) = queue.pop_front() {
+                self.0.push_back(queue);
+                return Some(next);
+            }
+        }
+    }
 }
 
 fn runtime() -> std::io::Result<Runtime> {
@@ -140,17 +196,29 @@ mod tests {
 
     /// The order keeps the run short.
     #[test]
-    fn lone_cases_come_last_and_interleave() {
-        let lane =
-            |store: &'static str| cases::all().into_iter().map(|case| (case, store)).collect::<Vec<_>>();
-        let order = in_order(vec![lane("a"), lane("b"), lane("c")]);
-        assert_eq!(order.len(), cases::all().len() * 3);
-        let (shared, alone) = order.split_at(order.iter().position(|(case, _)| case.alone).unwrap());
-        assert!(shared.is_sorted_by_key(|(_, store)| store), "one store after the other");
-        assert!(alone.iter().all(|(case, _)| case.alone));
-        let turns: Vec<&str> = alone.iter().map(|(_, store)| *store).collect();
-        assert!(turns.chunks(3).all(|turn| turn == ["a", "b", "c"]), "in turn: {turns:?}");
+    fn lone_cases_come_once_their_server_is_free_and_in_turn() {
+        let lane = |store: &'static str, server: &str| Lane {
+            server: server.to_owned(),
+            cases: cases::all().into_iter().map(|case| (case, store)).collect(),
+        };
+        let order = in_order(vec![lane("a", "one"), lane("b", "one"), lane("c", "two"), lane("d", "three")]);
         let names: HashSet<String> = order.iter().map(|(case, store)| case.full_name(store)).collect();
-        assert_eq!(names.len(), order.len(), "each once");
+        assert_eq!((names.len(), order.len()), (cases::all().len() * 4, cases::all().len() * 4), "each once");
+        let shared: Vec<_> = order.iter().filter(|(case, _)| !case.alone).map(|(_, store)| *store).collect();
+        assert!(shared.is_sorted(), "one store after the other");
+        let first_alone = |store| order.iter().position(|(case, of)| case.alone && *of == store).unwrap();
+        let last_shared = |store| order.iter().rposition(|(case, of)| !case.alone && *of == store).unwrap();
+        for (first, last) in [("a", "b"), ("b", "b"), ("c", "c"), ("d", "d")] {
+            assert!(first_alone(first) > last_shared(last), "{first} before {last}");
+        }
+        assert!(first_alone("a") < last_shared("c"), "between those of others");
+        let alone = order.iter().filter(|(case, of)| case.alone && matches!(*of, "a" | "b"));
+        let turns: Vec<_> = alone.map(|(_, store)| *store).collect();
+        assert!(turns.chunks(2).all(|turn| turn == ["a", "b"]), "in turn: {turns:?}");
+        let mut servers = InTurn::default();
+        servers.add([1, 2, 3]);
+        servers.add([]);
+        servers.add([4]);
+        assert!(servers.eq([1, 4, 2, 3]));
     }
 }

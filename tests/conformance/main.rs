@@ -105,6 +105,25 @@ fn main() -> ExitCode {
 #[allow(unused_mut, reason = "without any store there is nothing to add")]
 fn subjects() -> Subjects {
     let mut subjects = Subjects::new();
+    // What takes longest comes first: faults of these servers take their time.
+    #[cfg(feature = "zookeeper")]
+    {
+        // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
+        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=8s"));
+        let ensemble = OnServer::new("zookeeper-ensemble", Kind::ZookeeperEnsemble(3), "session_timeout=8s");
+        subjects = subjects.with(ensemble.showing(groups(OF_ANOTHER_WAY)));
+    }
+    #[cfg(feature = "mysql")]
+    {
+        subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, PATIENT));
+        let fair = OnServer::new("mariadb-fair", Kind::Mariadb, "fair=true&connect_timeout=12s");
+        subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
+        subjects = subjects.with(OnServer::new("mariadb-row-lock", Kind::Mariadb, ROW_LOCK));
+        subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, PATIENT));
+        subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
+        let galera = OnServer::new("galera", Kind::Galera, PATIENT);
+        subjects = subjects.with(galera.showing(groups(ON_SEVERAL_NODES)));
+    }
     #[cfg(feature = "memory")]
     {
         subjects = subjects.with(memory::InMemory::default());
@@ -138,24 +157,6 @@ fn subjects() -> Subjects {
         subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
         let pooled = OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s");
         subjects = subjects.with(pooled.showing(groups(OF_ANOTHER_WAY)));
-    }
-    #[cfg(feature = "mysql")]
-    {
-        subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, PATIENT));
-        let fair = OnServer::new("mariadb-fair", Kind::Mariadb, "fair=true&connect_timeout=12s");
-        subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
-        subjects = subjects.with(OnServer::new("mariadb-row-lock", Kind::Mariadb, ROW_LOCK));
-        subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, PATIENT));
-        subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
-        let galera = OnServer::new("galera", Kind::Galera, PATIENT);
-        subjects = subjects.with(galera.showing(groups(ON_SEVERAL_NODES)));
-    }
-    #[cfg(feature = "zookeeper")]
-    {
-        // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
-        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=8s"));
-        let ensemble = OnServer::new("zookeeper-ensemble", Kind::ZookeeperEnsemble(3), "session_timeout=8s");
-        subjects = subjects.with(ensemble.showing(groups(OF_ANOTHER_WAY)));
     }
     subjects
 }
