@@ -1,6 +1,6 @@
 //! The figures of a fault run.
 
-use super::process::BESIDE;
+use super::options::BESIDE;
 use crate::judge::{Broken, Event, History, Violation, What};
 use std::{
     collections::{BTreeMap, HashSet},

@@ -98,3 +98,5 @@ impl Options {
 pub(super) const WORKERS: usize = 2;
 /// To how many successors in a row a client hands a grant on, if it does: few, so that its workers get that far.
 pub(super) const SUCCESSORS: u32 = 2;
+/// In the names of the other version's clients.
+pub(super) const BESIDE: &str = "-beside";

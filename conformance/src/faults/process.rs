@@ -6,6 +6,7 @@
 
 use super::{
     client::{Client, Setting, patience},
+    options::BESIDE,
     program::Program,
     resource::{Resource, Shelf},
 };
@@ -38,8 +39,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Holds the [`Part`] that a process is to play. A process that finds it set is a client.
 const PART: &str = "TENURE_CONFORMANCE_CLIENT";
-/// What the names of the other version's clients contain.
-pub(super) const BESIDE: &str = "-beside";
 /// How long a process may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
