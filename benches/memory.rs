@@ -1,4 +1,4 @@
-//! What tenure itself costs: an uncontended acquire and release where the store does no I/O.
+//! Tenure's own cost: an uncontended acquire and release where the store does no I/O.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tenure::{Locks, Memory, Owner};

@@ -1,7 +1,7 @@
 //! One at a time: however many of this program run, one makes the report, and the others wait for their turn.
 //!
 //! ```sh
-//! cargo run --example one_at_a_time                                         # in memory: nobody else is there
+//! cargo run --example one_at_a_time                                         # in memory: no other client
 //! cargo run --example one_at_a_time --features sqlite -- sqlite:locks.db    # in several terminals at once
 //! ```
 
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Error> {
         .lease(Duration::from_secs(10))
         .wait(Duration::from_mins(1));
 
-    // Dropped at its next await when the lease is lost, which is before anybody else can have the lock.
+    // Dropped at its next await when the lease is lost: at an expiry, before another client can have the lock.
     match lock.run(make_report).await {
         Ok(pages) => println!("{pages} pages"),
         Err(Error::Timeout { waited, .. }) => {

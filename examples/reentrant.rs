@@ -10,7 +10,7 @@ async fn main() -> Result<(), Error> {
     let url = env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
     let locks = tenure::connect(url).await?;
 
-    // Who may enter again is said, never guessed from a thread or a task: one owner for each unit of work.
+    // The program names the owner that may re-enter, one for each unit of work. No thread or task implies one.
     let me = Owner::new();
     transfer(&locks, &me).await?;
 

@@ -11,13 +11,13 @@ async fn main() -> Result<(), Error> {
     let locks = tenure::connect(url).await?;
     let guard = locks.lock("feed").lease(Duration::from_secs(2)).acquire().await?;
 
-    // For blocking code, which nobody can drop: it asks before each step.
+    // Blocking code cannot be dropped, so it asks before each step.
     let stepping = tokio::task::spawn_blocking({
         let hold = guard.hold();
         move || steps(&hold)
     });
 
-    // Somebody ends the grant, as `tenure release --force` does. The holder learns of it with its next renewal.
+    // Ends the grant, as `tenure release --force` does. The holder learns of it with its next renewal.
     let holders = locks.force_release("feed").await?;
     println!("released by force: {}", holders.len());
 

@@ -13,7 +13,7 @@
 //! tenure and every client that follows that pattern exclude each other on the same key. Every request is one Lua
 //! script, which Redis runs atomically.
 //!
-//! # What a user needs
+//! # The user's rights
 //!
 //! ```text
 //! ACL SETUSER app on >SECRET ~tenure:* &tenure:*

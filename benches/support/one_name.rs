@@ -1,4 +1,4 @@
-//! Many tasks of one process hand one name on, beside the bare cycle of one task, with nobody else.
+//! Many tasks of a process hand one name on, beside the bare cycle of one task, with no other client.
 
 use crate::support::{Way, record, report};
 use std::time::{Duration, Instant};

@@ -21,7 +21,7 @@ pub struct Capabilities {
     pub standing: StandingKind,
     /// How a waiter learns that it is worth asking again.
     pub wakeup: Wakeup,
-    /// The longest time for which a waiter does not ask the store again, whatever hints it got (clause W4).
+    /// The longest time for which a waiter does not ask the store again, with or without a hint (clause W4).
     pub ask_again: Duration,
     /// Whether waiters of different clients are served first come, first served.
     pub fair: bool,

@@ -1,4 +1,4 @@
-//! Who holds a name, who waits for it, and whom it admits: the contract as a value.
+//! The holders and waiters of a name, and the claims that it admits: the contract as a value.
 //!
 //! # Reading the code
 //!
@@ -127,7 +127,7 @@ impl Record {
     /// moment.
     pub const PLACE: Duration = Duration::from_secs(3);
 
-    /// The record of a name that nobody holds, and whose tokens so far were at most `token`.
+    /// The record of a free name, whose tokens so far were at most `token`.
     #[must_use]
     pub fn after(token: u64) -> Self {
         Self { token, ..Self::default() }
@@ -139,8 +139,8 @@ impl Record {
         self.token
     }
 
-    /// Whether there is nothing to keep but the last token: nobody holds the name or waits for it, and no holder has yet
-    /// to learn of a forced release.
+    /// Whether there is nothing to keep but the last token: no claim holds the name or waits for it, and no holder has
+    /// yet to learn of a forced release.
     #[must_use]
     pub fn is_idle(&self, now: StoreTime) -> bool {
         self.live(now).next().is_none()
@@ -210,7 +210,7 @@ impl Record {
 
     /// Gives the claim the last place in the queue, or keeps the place that it has, for [`PLACE`](Self::PLACE) from now.
     ///
-    /// Nobody overtakes a claim that has a place. A claim that holds the name gets none.
+    /// No conflicting claim overtakes one that has a place. A claim that holds the name gets none.
     pub fn join_queue(&mut self, claim: &Claim, now: StoreTime) {
         if !self.is_held_by(claim.id, now) {
             self.queue.stand(claim, now, Self::PLACE);
@@ -228,7 +228,7 @@ impl Record {
         self.queue.leave(claim);
     }
 
-    /// Leaves a mark for a while, in a store without a queue: a release then says that somebody waits. While an exclusive
+    /// Leaves a mark for a while, in a store without a queue: a release then reports a waiter. While an exclusive
     /// claim waits, the mark also keeps newcomers from joining the holders.
     pub fn leave_mark(&mut self, claim: &Claim, now: StoreTime, lasts: Duration) {
         if self.is_held_by(claim.id, now) {
@@ -240,8 +240,8 @@ impl Record {
         }
     }
 
-    /// Whether the name's mark is the claim's, and still stands at that time. Whoever waits beside another's mark is
-    /// forgotten when that one is granted the name.
+    /// Whether the name's mark is the claim's, and still stands at that time. A claim that waits beside another's mark
+    /// is forgotten when that one is granted the name.
     #[must_use]
     pub fn has_mark(&self, claim: ClaimId, at: StoreTime) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.is_of(claim) && mark.stands(at))
@@ -291,7 +291,7 @@ impl Record {
         }
     }
 
-    /// Changes the mode of a grant: a downgrade always succeeds, an upgrade only if nobody else holds the name.
+    /// Changes the mode of a grant: a downgrade always succeeds, an upgrade only if no other claim holds the name.
     pub fn convert(&mut self, grant: &Grant, to: Mode, now: StoreTime) -> Conversion {
         if !self.is_held_by(grant.claim, now) {
             return Conversion::Lost(self.why_not(grant, now));
@@ -328,13 +328,13 @@ impl Record {
         self.live(now).map(|held| held.tell(name, now)).collect()
     }
 
-    /// Who waits for the name in the queue, in order. For people.
+    /// The waiters in the queue for the name, in order. For people.
     #[must_use]
     pub fn waiting(&self, name: &Name, now: StoreTime) -> Vec<Waiter> {
         self.queue.tell(name, now)
     }
 
-    /// For how long others keep the claim out, unless they leave sooner; `None` if nobody does.
+    /// For how long others keep the claim out, unless they leave sooner; `None` if none do.
     fn obstacle(&self, claim: &Claim, now: StoreTime) -> Result<Option<Duration>, StoreError> {
         let Claim { id, mode, .. } = claim;
         if self.forced.iter().any(|(forced, until)| forced == id && now < *until) {
@@ -347,8 +347,8 @@ impl Record {
         let in_the_way = || holders().chain(self.queue.before(*id, now));
         if !mode.admits(in_the_way().map(|(mode, _)| mode)) {
             let first = || in_the_way().map(|(_, until)| until).min();
-            // An exclusive claim waits for the last of the holders. If a claim takes more permits than there are, nobody
-            // may be in its way.
+            // An exclusive claim waits for the last of the holders. A claim to more permits than there are may have
+            // no other in its way.
             let until = match mode {
                 Mode::Exclusive => holders().map(|(_, until)| until).max().or_else(first),
                 _ => first(),

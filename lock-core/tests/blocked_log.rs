@@ -1,4 +1,4 @@
-//! A program whose log nobody reads: a stopped pager, a full pipe (clause F8). A test program of its own, because its
+//! A program whose log blocks: a stopped pager, a full pipe (clause F8). A test program of its own, because its
 //! subscriber is for the whole process.
 
 #[path = "common/failing.rs"]

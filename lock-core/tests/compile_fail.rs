@@ -1,4 +1,4 @@
-//! What the contract makes impossible by type: such programs do not compile.
+//! Types enforce parts of the contract: programs that break these do not compile.
 
 #[test]
 fn what_is_impossible_does_not_compile() {

@@ -1,4 +1,4 @@
-//! What goes to a program's logs.
+//! The lines in a program's logs.
 
 use serde::Deserialize;
 use std::{

@@ -9,7 +9,7 @@ use crate::{
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-/// What tells a process that it is the other one.
+/// The argument that starts the other process.
 pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 300;
 
@@ -44,7 +44,7 @@ pub(crate) async fn measure(server: &Server) {
     report_hand_offs("redis", &ways, 0..1);
 }
 
-/// What the other process does.
+/// Runs in the other process.
 pub(crate) async fn child(arguments: &[String]) {
     let url = arguments.first().expect("a URL");
     let mut connection = connection(url).await;

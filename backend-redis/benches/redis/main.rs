@@ -1,4 +1,4 @@
-//! What the locks cost in Redis, beside the bare commands on a connection of the same kind.
+//! The cost of locks in Redis, beside the bare commands on a connection of the same kind.
 //!
 //! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0, unless
 //! `TENURE_BENCH_SERVER_CORE` names another: `taskset -c 1 cargo bench -p tenure-redis --bench redis`, or one of them:

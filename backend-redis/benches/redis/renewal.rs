@@ -1,4 +1,4 @@
-//! What it takes to keep many leases, and how late the latest renewal comes.
+//! The cost of keeping many leases, and how late the latest renewal comes.
 
 use crate::{
     scale::{self, Leases},

@@ -1,4 +1,4 @@
-//! What many tasks that wait for one name ask of the server.
+//! The server's load from many tasks that wait for one name.
 
 use crate::{server::Server, support::record};
 use std::time::Duration;

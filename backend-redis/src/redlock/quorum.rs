@@ -1,4 +1,4 @@
-//! What a majority is.
+//! Majorities.
 
 use crate::connection::errors::Failure;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Quorum {
         ends.get(self.needed() - 1).copied().flatten()
     }
 
-    /// The error if too few servers answered. It names a failure that somebody must fix before one that may pass.
+    /// The error if too few servers answered. A failure that the user must fix comes before one that may pass.
     pub(crate) fn too_few(self, silent: Vec<Failure>) -> StoreError {
         let servers = self.servers;
         let mut silent: Vec<StoreError> = silent.into_iter().map(|silence| silence.error).collect();

@@ -77,7 +77,7 @@ pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
     }
 }
 
-/// The id of a latch, whatever else is said of it; empty if there is none.
+/// A latch's id, even if other fields are invalid; empty if there is none.
 pub(crate) fn latch_id(value: &Value) -> Result<&str, StoreError> {
     let Value::Array(parts) = value else { return Err(unexpected(value)) };
     parts.get(2).and_then(text).ok_or_else(|| unexpected(value))
@@ -150,7 +150,7 @@ pub(crate) fn not_locks<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
     names.iter().zip(locks).filter_map(not_lock).collect()
 }
 
-/// The holders of these names. Leaves out names that nobody holds, and keys that hold something that is not a lock.
+/// The holders of these names. Leaves out free names, and keys that hold something that is not a lock.
 /// `damaged` is called with each name whose holders cannot be told, because another program wrote there.
 pub(crate) fn holders(
     value: &Value,
@@ -174,7 +174,7 @@ pub(crate) fn holders(
     Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).flatten().collect())
 }
 
-/// Who waits for this name, in order. Leaves out those who have not shown up in time.
+/// This name's waiters in order, without those that have not shown up in time.
 pub(crate) fn waiting(value: &Value, name: &Name) -> Result<Vec<Waiter>, StoreError> {
     let Value::Array(values) = value else { return Err(unexpected(value)) };
     let [seconds, micros, waiters @ ..] = &values[..] else { return Err(unexpected(value)) };
@@ -195,7 +195,7 @@ pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
     Ok((next, keys.iter().filter_map(text).map(str::to_owned).collect()))
 }
 
-/// What is left of a lease; `None` if it does not end.
+/// The rest of a lease; `None` if it does not end.
 fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }
@@ -312,7 +312,7 @@ mod tests {
             let _ = (cause(&value, Mode::Shared), page(&value), not_locks(&value, &names));
         }
 
-        /// What is said of a lock is either a holder, or that there is none, or that it is no lock.
+        /// A reply shows a holder, or that there is none, or that the key is no lock.
         #[test]
         fn a_lock_that_is_there_is_never_shown_as_free(
             clock in ("[0-9]{1,20}", "[0-9]{1,20}"),

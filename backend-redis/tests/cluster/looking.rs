@@ -1,4 +1,4 @@
-//! Who keeps which slots, and who waits while that is looked up.
+//! A look-up of slots holds up no renewal and no other request.
 
 use crate::{LEASE, begin_to_move, claim, end_move, grant, in_time, master_of, move_keys, name_at};
 use std::{future::poll_fn, task::Poll};

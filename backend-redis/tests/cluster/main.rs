@@ -226,8 +226,8 @@ async fn locks_of_a_half_moved_slot_are_renewed_and_released() {
     server.stop().await.unwrap();
 }
 
-/// Who renews waits a sixth of the lease for the answer. What a node has answered comes before that, though the slot of
-/// another lease has moved to one that hangs.
+/// A renewal waits a sixth of the lease for answers. The client reports a node's answer before that, even if
+/// another lease's slot has moved to a node that hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();

@@ -1,4 +1,4 @@
-//! What other programs have put on keys of ours: it is refused, and never taken for a lock that is free.
+//! Foreign data in tenure's keys never counts as a free lock.
 
 use crate::{LEASE, claim, grant, permits, server::Server, until};
 use proptest::{
@@ -217,7 +217,7 @@ fn spoilt() -> impl Strategy<Value = String> {
     (how, lines).prop_map(|(how, lines)| [vec![how], lines].concat().join("\n"))
 }
 
-/// Whether every part of a value is as tenure writes it, and all leases have ended. Then it stands for nobody.
+/// Whether every part of a value is as tenure writes it, and all leases have ended. Then the name is free.
 fn is_over(value: &str) -> bool {
     let Some((how, lines)) = value.split_once('\n') else { return false };
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -257,7 +257,7 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
                 backend.withdraw(&stranger).await.unwrap();
                 for mode in [Mode::Shared, permits(1, 2), permits(1, 3), Mode::Exclusive] {
                     let asked = Claim { mode, ..claim("a", LEASE) };
-                    // Nobody is let in, unless nobody is there.
+                    // Only ended leases let a claim in.
                     if let Ok(Attempt::Granted(granted)) = backend.try_acquire(&asked).await {
                         assert!(is_over(&value), "{mode:?} was granted beside {value:?}");
                         backend.release(&granted).await.unwrap();

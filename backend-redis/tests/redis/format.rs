@@ -1,4 +1,4 @@
-//! What stands in Redis is what the page says, and this build reads it.
+//! Tenure writes and reads its keys as the page on formats says.
 
 use crate::{claim_in, server::Server};
 use std::sync::Arc;

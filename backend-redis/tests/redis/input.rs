@@ -1,4 +1,4 @@
-//! What a person may get wrong.
+//! Wrong settings and servers.
 
 use crate::{
     LEASE, claim, grant, in_time,

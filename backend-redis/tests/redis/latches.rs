@@ -36,7 +36,7 @@ async fn a_removal_that_comes_late_leaves_the_next_latch_alone() {
     assert_eq!(step(&other, &LatchStep::Look).await, LatchState { of: 3, counted: 2 });
 }
 
-/// What tells them apart, and a latch without it, as of an earlier version.
+/// A latch of an earlier version has no id, and can be removed too.
 #[tokio::test]
 async fn each_latch_has_an_id_and_is_removed_by_it() {
     let server = Server::start();

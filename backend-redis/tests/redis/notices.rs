@@ -1,4 +1,4 @@
-//! What a waiter in a queue is told, and when that no longer counts.
+//! Notices to waiters in a queue, and when they no longer count.
 
 use crate::{HANG, LEASE, claim, grant, in_time, server::Server, until};
 use std::{
@@ -10,7 +10,7 @@ use tenure_redis::RedisBackend;
 
 const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
 
-/// What a master says whose clock is ahead by so much.
+/// A master's notice, with its clock this far ahead.
 fn turn(claim: ClaimId, ahead: Duration) -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + ahead;
     format!("turn {claim} {0} {0}", since.as_micros())
@@ -46,7 +46,7 @@ async fn turn_that_another_master_gave_is_none() {
     // From here on the waiter is not polled. It is told of its turn, and then to ask again.
     publish(&turn(waits.id, Duration::from_hours(1)));
     publish("");
-    // What this client hears is passed on in order, so another of its waiters shows when that has been done.
+    // The client passes notices on in order, so a grant to its other waiter shows that it has done so.
     let (also_waits, (tell, told)) = (claim("b", LEASE), mpsc::channel());
     let other = std::thread::spawn({
         let (backend, claim) = (backend.clone(), also_waits.clone());

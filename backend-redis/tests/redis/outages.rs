@@ -146,7 +146,7 @@ async fn refused_attempt_sent_twice_is_withdrawn() {
     assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
 }
 
-/// A server that runs somebody's long script refuses all requests, also that for a database.
+/// A server that runs a long script refuses all requests, also that for a database.
 #[tokio::test]
 async fn long_script_is_waited_for() {
     let server = Server::with(&["--lua-time-limit", "100"]);

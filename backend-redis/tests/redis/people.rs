@@ -1,4 +1,4 @@
-//! Who holds what.
+//! Lists of locks.
 
 use crate::{LEASE, claim, grant, server::Server};
 use tenure_core::Backend;

@@ -102,8 +102,8 @@ async fn attempt_that_is_not_polled_holds_up_no_other() {
     panic!("it is never done");
 }
 
-/// Several `Locks` may have been made of one backend and its clones, which share the connections. Whatever the try of one
-/// waits for when another closes, it is granted.
+/// Several `Locks` may use one backend and its clones, which share the connections. When one of them closes, an attempt
+/// of another is granted all the same.
 #[tokio::test]
 async fn client_that_closes_fails_no_try_of_another() {
     let (_server, _replica, backend) = followed().await;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tenure_core::{Backend, Error, Locks};
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 
-/// What a server shows to prove who it is.
+/// A certificate and its key.
 struct Certificate {
     directory: TempDir,
 }

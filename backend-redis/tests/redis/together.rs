@@ -158,7 +158,7 @@ async fn servers_error_is_reported_per_call() {
     }
 }
 
-/// The server refuses whatever it is asked, so it is not asked once more for each.
+/// The server refuses every call, so the client does not ask again for each claim.
 #[tokio::test]
 async fn busy_server_is_left_alone() {
     let server = Server::with(&["--lua-time-limit", "1"]);
@@ -202,7 +202,7 @@ async fn server_that_forgot_the_scripts_learns_them_again() {
     assert!(asked <= 20, "{asked} calls for twice {NAMES} names");
 }
 
-/// Nobody knows what became of any, so all are asked for once more, and have what they were granted then.
+/// The client knows the outcome of no call, so it asks for all again, and gets what was granted then.
 #[tokio::test]
 async fn lost_answer_is_asked_for_again_per_call() {
     let server = Server::start();

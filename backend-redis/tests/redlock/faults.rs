@@ -30,7 +30,7 @@ async fn minority_down() {
     assert_eq!(other.holders("a").await.unwrap().len(), 1);
     guard.release().await.unwrap();
     before.release().await.unwrap();
-    // Who comes now connects in spite of it.
+    // New clients connect all the same.
     drop(nodes.locks().await.lock("a").try_acquire().await.unwrap().expect("free"));
 }
 
@@ -100,7 +100,7 @@ async fn name_is_not_called_free_while_its_servers_are_silent() {
         let Err(Error::Unavailable { source, .. }) = &asked else { panic!("{asked:?}") };
         assert!(source.to_string().contains("\"jobs/a\""), "{source}");
     }
-    // Nobody can hold these: no server that answers has a key of theirs.
+    // These are free: a majority answers, and none of it has their keys.
     assert!(other.holders("jobs/b").await.unwrap().is_empty());
     assert!(other.list("other/").await.unwrap().is_empty());
 }
@@ -165,8 +165,8 @@ async fn returned_node_is_asked_no_more_than_others() {
     }
 }
 
-/// Who renews waits a sixth of the lease for the answer. What a majority has decided comes before that, though of another
-/// lease a server has yet to tell that hangs.
+/// A renewal waits a sixth of the lease for the answers. The client reports a majority's decision before that, even if
+/// another lease depends on a server that hangs.
 #[tokio::test]
 async fn undecided_lease_costs_no_other_its_renewal() {
     let nodes = Nodes::start(3).await;

@@ -35,7 +35,7 @@ async fn one_server_under_two_addresses_is_refused() {
     }
 }
 
-/// It was away when the client connected, so nobody could know.
+/// It was away when the client compared the servers.
 #[tokio::test]
 async fn server_that_turns_out_to_be_another_has_no_vote() {
     let nodes = Nodes::start(3).await;

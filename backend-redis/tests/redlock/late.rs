@@ -1,4 +1,4 @@
-//! Grants that come when nobody waits for them any more.
+//! Stragglers of clients that stopped waiting.
 
 use crate::nodes::{LONG, Nodes, claim, grant, in_time, record, until};
 use std::{future::poll_fn, task::Poll, time::Duration};
@@ -19,14 +19,14 @@ async fn impatient(nodes: &Nodes) -> RedlockBackend {
     RedlockBackend::connect(options.each(|server| server.response_timeout(RESPONSE_TIMEOUT))).await.unwrap()
 }
 
-/// What becomes of the requests on these connections.
+/// Sets the flow of requests on these connections.
 fn hold_up(connections: &[Connection], flow: Flow) {
     for connection in connections {
         connection.set(Direction::Requests, flow);
     }
 }
 
-/// What two servers answer too late is taken back there, and so is what the third one answered in time.
+/// The client withdraws the late grants of two servers, and also the third server's grant in time.
 #[tokio::test]
 async fn late_grants_withdrawn() {
     let nodes = Nodes::start(3).await;
@@ -45,7 +45,7 @@ async fn late_grants_withdrawn() {
     until("they are taken back", || !nodes.has_key(1, "a") && !nodes.has_key(2, "a")).await;
 }
 
-/// The same where the withdrawal overtakes what it withdraws, on another connection.
+/// The withdrawal overtakes the requests on another connection.
 #[tokio::test]
 async fn late_grants_withdrawn_before_they_come() {
     let nodes = Nodes::start(3).await;
@@ -82,8 +82,7 @@ async fn late_grants_withdrawn_before_they_come() {
     backend.release(&warm).await.unwrap();
 }
 
-/// The same where the requests have not even been sent: each is a task, and these do not run before the withdrawal has been
-/// carried out.
+/// Each request is a task, and these do not run before the servers have carried out the withdrawal.
 #[test]
 fn late_grants_withdrawn_before_they_are_sent() {
     let running = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

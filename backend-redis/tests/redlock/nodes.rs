@@ -44,7 +44,7 @@ impl Nodes {
         Locks::new(self.backend().await)
     }
 
-    /// What hurts one of them.
+    /// Injects faults into one.
     pub(crate) fn saboteur(&self, node: usize) -> Arc<dyn Saboteur> {
         self.members[node].saboteur()
     }

@@ -15,7 +15,7 @@ mod world;
 use rules::{Flaw, Rules, Violation};
 use search::{Found, search};
 
-/// Whatever happens, there is no violation.
+/// No steps lead to a violation.
 fn holds(rules: Rules) {
     let Found { states, violation } = search(&rules);
     eprintln!("{states} states");
@@ -43,8 +43,8 @@ fn nor_when_an_attempt_follows_another() {
     holds(Rules { attempts: [2, 1], ends: false, ..Rules::default() });
 }
 
-/// Without any assumption on clocks two may believe they hold the lock. Their tokens still differ, and whoever began after
-/// another was granted has the greater.
+/// Without any assumption on clocks two clients may believe they hold the lock. Their tokens still differ, and an
+/// attempt that began after a grant gets the greater.
 #[test]
 fn tokens_rise_whatever_the_clocks_do() {
     holds(Rules { clocks_agree: false, ..Rules::default() });

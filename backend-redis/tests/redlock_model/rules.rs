@@ -23,7 +23,7 @@ pub(crate) struct Rules {
     pub(crate) restarts_empty: u8,
     /// How many requests of the first round may be carried out twice. Those of the second may be at any time.
     pub(crate) duplicates: u8,
-    /// What is left out of the algorithm.
+    /// The rule that this model omits.
     pub(crate) flaw: Option<Flaw>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Flaw {
     NoSecondRound,
     /// Raises the counter also where the claim's key is gone.
     RaisesAnywhere,
-    /// A withdrawal ends whatever the claim has, and not only its attempts up to then.
+    /// A withdrawal also ends the keys of the claim's later attempts.
     UndoesAnyAttempt,
 }
 
@@ -54,14 +54,14 @@ impl Default for Rules {
     }
 }
 
-/// What must never be.
+/// A broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     TwoHolders,
     TokenNotGreater,
 }
 
-/// What can happen.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "the fields are printed")]
 pub(crate) enum Step {

@@ -12,7 +12,7 @@ use std::{
 /// More states than any of these models has: one that has more is not what it is meant to be.
 const TOO_MANY: usize = 6_000_000;
 
-/// What was found.
+/// The outcome.
 pub(crate) struct Found {
     pub(crate) states: usize,
     /// The first violation, and the shortest way to it.

@@ -68,8 +68,8 @@ impl Client {
         self.phase == Phase::Holding && self.over <= self.counts_from
     }
 
-    /// What it was told is of no use any more. Its keys may end now, by a withdrawal or a release, so whether they
-    /// also may because their leases are over makes no difference.
+    /// The client no longer needs the answers. Its keys may end now, by a withdrawal or a release, so whether they also
+    /// may because their leases are over makes no difference.
     fn ends(&mut self, phase: Phase) {
         *self = Self {
             phase,
@@ -95,7 +95,7 @@ pub(crate) struct World {
 }
 
 type Next = Result<World, Violation>;
-/// What became of a step, if it can happen.
+/// A step's outcome, if it is possible.
 type Change = Option<Result<(), Violation>>;
 
 impl World {
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// The same state for all that differ by the names of the first two nodes alone, whose clocks are alike.
+    /// One state for all that differ only by the order of the first two nodes, whose clocks are alike.
     pub(crate) fn canonical(self) -> Self {
         let swap = |bits: u8| (bits & !3) | ((bits & 1) << 1) | ((bits >> 1) & 1);
         let mut other = self;
@@ -124,7 +124,7 @@ impl World {
         if other < self { other } else { self }
     }
 
-    /// All that can happen next, and what is then. What changes nothing is left out.
+    /// All next steps and their outcomes, without those that change nothing.
     pub(crate) fn steps(&self, rules: &Rules) -> Vec<(Step, Next)> {
         let mut steps = Vec::new();
         let mut then = |step: Step, change: &dyn Fn(&mut World) -> Change| {

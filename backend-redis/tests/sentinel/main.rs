@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_mins(10);
 /// In which everything comes that comes at all. In a failover the sentinels need a second to find the master dead, some to
 /// agree, and ten more each time that they do not. One that stood still for two seconds does nothing for thirty.
 const HANG: Duration = Duration::from_mins(2);
-/// How long an answer may take, also while connecting, which nobody tries again. A busy machine may stand still for two
+/// The time for an answer, also while connecting, which the tests try once. A busy machine may stand still for two
 /// seconds.
 const ANSWER: Duration = Duration::from_secs(3);
 
@@ -66,8 +66,8 @@ async fn tell<T: redis::FromRedisValue>(member: &Member, words: &[&str]) -> T {
     try_tell(member, words).await.unwrap()
 }
 
-/// Whether each of the servers is a master; `None` while one of them does not say. A sentinel that gives a server another
-/// part ends all connections to it, also that of whoever asks just then.
+/// Whether each of the servers is a master; `None` while one of them does not say. A sentinel that gives a server
+/// another part ends all connections to it, also the one that asks.
 async fn masters(server: &Server) -> Option<Vec<bool>> {
     let mut masters = Vec::new();
     for member in server.members().into_iter().take(3) {
@@ -194,7 +194,7 @@ async fn master_without_replicas_is_left() {
     server.stop().await.unwrap();
 }
 
-/// What the dead master had not passed on is forgotten; the holder learns it, and the token rises all the same.
+/// Grants that the dead master had not passed on are lost. The holder learns it, and the token still rises.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_that_no_replica_had_is_lost() {
     let server = Server::find(Kind::RedisSentinel).await.unwrap();

@@ -12,7 +12,7 @@ use tenure_core::{ClaimId, Locks};
 use tenure_testbed::Kind;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-/// What tells a process that it is the other one.
+/// The argument that marks the other process.
 pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 100;
 
@@ -59,7 +59,7 @@ pub(crate) async fn measure(place: &Place) {
     report_hand_offs(place.kind.name(), &ways, 1..3);
 }
 
-/// What the other process does.
+/// The work of the other process.
 pub(crate) async fn child(url: &str) {
     let (mut bare, ours) = (Bare::connect(url).await, all(url).await);
     let mut orders = BufReader::new(tokio::io::stdin()).lines();

@@ -1,4 +1,4 @@
-//! What the locks cost in database servers, beside the bare statements on the same driver.
+//! The cost of locks in database servers, beside bare statements on the same driver.
 //!
 //! This machine's own server programs, on core 0, unless `TENURE_BENCH_SERVER_CORE` names another; the clients on core
 //! 1, or the scheduler's choices drown the difference: `cargo bench -p tenure-sql --all-features --bench servers`, or

@@ -12,7 +12,7 @@ const TASKS: u32 = 64;
 /// How many connections the bare statements have.
 const CONNECTIONS: u32 = 16;
 const ROUNDS: u32 = 20;
-/// What each task does in a round.
+/// How many cycles each task does in a round.
 const CYCLES: u32 = 10;
 
 pub(crate) async fn measure(place: &Place) {

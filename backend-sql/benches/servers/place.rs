@@ -22,7 +22,7 @@ pub(crate) struct Place {
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
     LeaseRow,
-    /// The same where no commit waits for the disk, which only PostgreSQL has.
+    /// A lease row where no commit waits for the disk, which only PostgreSQL has.
     LeaseRowRelaxed,
     RowLock,
     RowLockRelaxed,
@@ -105,7 +105,7 @@ impl Place {
         }
     }
 
-    /// What counting twice counts of itself.
+    /// How many statements one count adds to the next.
     pub(crate) async fn counting(&self) -> i64 {
         let before = self.statements().await;
         self.statements().await - before

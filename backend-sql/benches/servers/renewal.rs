@@ -1,4 +1,4 @@
-//! What it takes to keep many leases.
+//! The cost of keeping many leases.
 
 use crate::{
     place::{Place, Way},

@@ -39,7 +39,7 @@ pub(crate) async fn measure(place: &Place) {
     }
 }
 
-/// A reader and a permit, beside the holder of a lock: where nobody else holds the name, and beside three who do.
+/// A reader and a permit, compared with a lock: with no other holder of the name, and with three.
 async fn beside_others(place: &Place, way: Lock, locks: &Locks) {
     let (read, permit) = (locks.rw("read").read(), locks.semaphore("permits", 8).permit());
     for (beside, more) in [("nobody", 0), ("three others", 3)] {

@@ -1,4 +1,4 @@
-//! What many tasks that wait for one name ask of the server.
+//! The load on the server of many tasks that wait for one name.
 
 use crate::{
     place::{Place, Way},

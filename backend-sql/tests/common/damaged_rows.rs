@@ -16,7 +16,7 @@ const FAR: i64 = 60;
 const OF: i64 = 3;
 /// The claims that rows know.
 const KNOWN: [&str; 2] = ["0b0e5c1e-9f0f-4d0c-8f0e-1a2b3c4d5e6f", "0b0e5c1e-9f0f-4d0c-8f0e-1a2b3c4d5e70"];
-/// For so long somebody waits for such a row.
+/// How long a waiter waits for such a row.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// A row, as no statement of ours would write it. Texts are bytes, because not every database looks whether they are UTF-8.
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) record: Option<Kept>,
 }
 
-/// What stands in the column for the record.
+/// The record column's content.
 #[derive(Clone, Debug)]
 pub(crate) enum Kept {
     Text(Vec<u8>),
@@ -88,7 +88,7 @@ fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![1 => number(1).prop_map(Value::from), 2 => prop::sample::select(odd.to_vec())]
 }
 
-/// What stands in one place of a record: nearly always what belongs there, or nothing would ever be read to the end.
+/// A record's member, nearly always sound: otherwise no record would ever be read to the end.
 fn member<V: Into<Value> + 'static>(sound: impl Strategy<Value = V> + 'static) -> BoxedStrategy<Value> {
     prop_oneof![40 => sound.prop_map(Into::<Value>::into), 1 => odd()].boxed()
 }
@@ -150,7 +150,7 @@ fn record() -> BoxedStrategy<Value> {
     ))
 }
 
-/// Rows with such texts. Most agree with themselves as far as anybody can read them.
+/// Rows with such texts. Most records have the token of their row.
 pub(crate) fn rows(text: &BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Row> + use<> {
     let text = || text.clone();
     let uuid = || prop::sample::select(KNOWN.map(|claim| claim.as_bytes().to_vec()).to_vec());
@@ -186,7 +186,7 @@ pub(crate) fn rows(text: &BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Row> 
     )
 }
 
-/// What chance finds only now and then.
+/// Rows that random draws rarely find.
 pub(crate) fn rows_that_were_wrong_once() -> Vec<Row> {
     let later = now() + 20 * FAR;
     let free = Row {
@@ -242,7 +242,7 @@ pub(crate) fn rows_that_were_wrong_once() -> Vec<Row> {
         Row { expires_at: i64::MAX, ..alone.clone() },
         Row { version: i64::MAX, ..free.clone() },
         Row { version: i64::MAX, ..alone.clone() },
-        // Records that know of nobody, beside a token that somebody had.
+        // Records without holders, in rows that have a token.
         kept(json!({})),
         kept(json!([])),
         Row { record: Some(Kept::Of(json!({ "x": 1 }))), ..alone },
@@ -260,7 +260,7 @@ pub(crate) fn rows_that_were_wrong_once() -> Vec<Row> {
         holding("mode", Value::Null),
         holding("token", json!(0)),
         holding("alone", json!(true)),
-        // Whoever holds it does so whatever a queue says of him.
+        // A claim that both holds and waits counts as a holder.
         kept(json!({ "token": 1, "held": [with(&held, "mode", permits(OF, OF))], "queue": [place] })),
         waiting("until", json!(i64::MIN)),
         waiting("until", json!(u64::MAX)),
@@ -306,7 +306,7 @@ impl Row {
     }
 }
 
-/// Nobody is told that it is free while somebody holds it.
+/// No client is told that the name is free while it is held.
 fn told(row: &Row, asked: &str, holders: &Result<Vec<Holder>, StoreError>) -> Result<(), TestCaseError> {
     let held = !row.live().is_empty();
     let free = holders.as_ref().is_ok_and(Vec::is_empty);
@@ -314,14 +314,14 @@ fn told(row: &Row, asked: &str, holders: &Result<Vec<Holder>, StoreError>) -> Re
     Ok(())
 }
 
-/// One that may stand in the row, and one that nobody was given.
+/// A grant that the row may have, and one that the store never gave.
 fn grants(asked: &Claim) -> [Grant; 2] {
     let theirs = Claim { id: KNOWN[0].parse().unwrap(), ..asked.clone() };
     [&theirs, asked].map(|claim| Grant::leased(claim, Token::MIN, Moment::now()))
 }
 
-/// Makes every request about the row of the lock "a", which `put` puts into the table. Whatever the answers are, a panic is
-/// not among them, nor a grant to which somebody's hold is opposed, and `beside`, another lock, keeps its lease.
+/// Makes every request about the row of the lock "a", which `put` puts into the table. No request panics
+/// or is granted beside a conflicting hold, and `beside`, another lock, keeps its lease.
 pub(crate) async fn ask(
     backend: &dyn Backend,
     beside: &Grant,
@@ -346,7 +346,7 @@ pub(crate) async fn ask(
             let _ = backend.release(&grant).await;
             let _ = backend.withdraw(&Claim { id: grant.claim, ..asked.clone() }).await;
         }
-        // The last to ask held nothing, and nobody's hold ends by what others ask.
+        // The last claim held nothing, and its requests end no other claim's hold.
         told(row, "afterwards", &backend.holders(&a).await)?;
     }
     put().await;

@@ -1,4 +1,4 @@
-//! What stands in a table is what the page says, and this build reads it. Every test program of a table includes this.
+//! Rows match the page on formats, and this build reads them. Every test program of a table includes this.
 
 use crate::lease_rows::Rows;
 use tenure_conformance::format::{Page, Scene, token_ahead};

@@ -156,7 +156,7 @@ async fn rings_for_nothing_and_late_ones_do_no_harm(table: &Table) {
     until(async || table.is_asleep(connection).await).await;
     assert!(!waiter.is_finished());
     let next = hand_over(&ours, &grant, waiter).await;
-    // Nobody waits.
+    // No client waits.
     ring(table, bell).await;
     ring(table, bell + 1).await;
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
@@ -259,7 +259,7 @@ async fn a_bell_that_is_lost_is_replaced(table: &Table) {
     }
 }
 
-/// It polls, and whoever releases does not notice.
+/// Its waiter polls, and the release succeeds all the same.
 async fn another_user_s_bell_is_not_rung(table: &Table) {
     let ours = table.open_with_row("a").await;
     let (user, url) = table.user().await;

@@ -33,7 +33,7 @@ pub(crate) async fn stranger(table: &Table, name: &str) -> Raw {
     stranger
 }
 
-/// What is blocked is asked for again, as long as the holder believes; only what the row does not say any more is lost.
+/// A client retries a blocked renewal until the deadline. A grant is lost only if its row no longer shows it as held.
 async fn a_blocked_row_is_told_apart_from_a_lost_one(table: &Table) {
     let store = table.open().await;
     let mut grants = Vec::new();
@@ -45,7 +45,7 @@ async fn a_blocked_row_is_told_apart_from_a_lost_one(table: &Table) {
     table.execute(&set("+ 300 * {second}")).await;
     for blocked in [Renewal::Unanswered, Renewal::Lost(LossCause::Expired)] {
         let mut stranger = stranger(table, "b").await;
-        // What else is asked meanwhile goes on.
+        // Other renewals go on meanwhile.
         let (told, others) = tokio::join!(soon(store.renew(&grants)), soon(store.renew(&grants[..1])));
         assert_eq!(told.unwrap(), [Renewal::Renewed, blocked, Renewal::Renewed]);
         assert_eq!(others.unwrap(), [Renewal::Renewed]);
@@ -78,7 +78,7 @@ pub(crate) async fn lock_table(table: &Table) -> Raw {
     stranger
 }
 
-/// Whoever does not wait for the row does not wait for the table either, except as long as any request may.
+/// A try does not wait for the row, and waits for the table no longer than any request may.
 async fn a_try_at_a_blocked_table_fails_in_time(table: &Table) {
     drop(table.open_with_row("a").await);
     let store = table.options().response_timeout(RESPONSE).open().await.unwrap();
@@ -125,7 +125,7 @@ async fn few_wait(table: &Table, block: impl AsyncFn() -> Raw, end: &str) {
     }
     let mut stranger = block().await;
     let waits = clients.iter().map(|locks| {
-        // Whoever gives up tries to take its claim back for a lease.
+        // A client that gives up tries to withdraw for the length of the lease.
         let lock = locks.lock("a").lease(RESPONSE * 2);
         tokio::spawn(async move { lock.acquire().await.map(drop) })
     });

@@ -21,7 +21,7 @@ const HANGS: Duration = Duration::from_mins(5);
 const SERVERS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Mysql];
 const STRATEGIES: [Strategy; 2] = [Strategy::LeaseRow, Strategy::RowLock];
 
-/// What is shown, and where.
+/// A case, with its databases and strategies.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     group: &'static str,

@@ -1,4 +1,4 @@
-//! What can be wrong with a server: each has a clear error.
+//! Problems with a server: each has a clear error.
 
 use crate::{
     Backend, Kind, LEASE, RELEASED, Table, busy,
@@ -27,14 +27,14 @@ fn words<'w>(error: &dyn std::error::Error, words: impl IntoIterator<Item = &'w 
     assert!(missing.is_empty() && !text.contains("hunter2"), "{missing:?} not in: {text}");
 }
 
-/// What will not pass by itself.
+/// Checks that opening fails with a lasting error.
 async fn refused<'w>(options: Options, said: impl IntoIterator<Item = &'w str>) {
     let error = options.open().await.map(drop).expect_err("it was not refused");
     words(&error, said);
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
 }
 
-/// What may pass by itself.
+/// Checks that the error may pass by itself.
 pub(crate) fn unavailable<'w>(error: &StoreError, said: impl IntoIterator<Item = &'w str>) {
     words(error, said);
     assert!(error.is_unavailable(), "{error:?}");
@@ -94,7 +94,7 @@ fn impatient(table: &Table) -> (&'static str, &'static str) {
     }
 }
 
-/// The row is locked by somebody's transaction, and the server has no patience.
+/// A foreign transaction locks the row, and the server's statement timeout is short.
 async fn a_statement_timeout(table: &Table) {
     drop(table.open_with_row("a").await);
     let (setting, value) = impatient(table);
@@ -107,7 +107,7 @@ async fn a_statement_timeout(table: &Table) {
     granted(&store, &claim("a")).await;
 }
 
-/// Whoever waits in the server's queue waits on.
+/// A waiter in the server's queue keeps waiting.
 async fn a_statement_timeout_ends_no_wait(table: &Table) {
     let ours = table.open().await;
     let grant = granted(&ours, &claim("a")).await;

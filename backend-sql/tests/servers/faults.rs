@@ -47,13 +47,13 @@ async fn backend_terminated(table: &Table) {
     let next = soon(waiter).await.unwrap().unwrap();
     assert!(next.token() > token);
     match next.release().await {
-        // What connected while others were ended may have been ended too.
+        // The server may also have ended a connection that was opened meanwhile.
         Ok(()) | Err(Error::Lost { cause: LossCause::SessionEnded, .. }) => {}
         Err(error) => panic!("{}", chain(&error)),
     }
 }
 
-/// Whoever is in stays in, and who comes is told.
+/// A connected client keeps its lock, and a new one gets a clear error.
 async fn too_many_connections(table: &Table) {
     let ours = table.open().await;
     let locks = ours.locks();
@@ -90,7 +90,7 @@ async fn read_only_server_clear_error(table: &Table) {
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
 }
 
-/// What the server undoes because it collided with something else is no answer, least of all a grant.
+/// A transaction that the server undoes after a collision is no answer, least of all a grant.
 async fn deadlock_or_serialization_retried(table: &Table) {
     match table.strategy {
         Strategy::LeaseRow => sweeps_collide(table).await,
@@ -117,7 +117,7 @@ async fn sweeps_collide(table: &Table) {
     // By the whole key, so that MySQL and MariaDB lock nothing else.
     let change =
         |name: &str| table.sql(&format!("UPDATE {{t}} SET host = 'x' WHERE prefix = '' AND name = '{name}'"));
-    // Whoever has changed the most rows is never chosen.
+    // MySQL and MariaDB never choose the transaction that changed the most rows.
     for name in many.iter().map(String::as_str).chain(["b"]) {
         other.execute(&change(name)).await;
     }
@@ -169,7 +169,7 @@ async fn transactions_collide(table: &Table) {
 async fn connection_not_reused_dirty(table: &Table) {
     const MOST: usize = 20;
     let (ours, theirs) = (table.options().connections(MOST).open().await.unwrap(), table.open().await);
-    // Nobody renews it, and hundreds of requests are made while it stands.
+    // No client renews it, and hundreds of requests are made while it stands.
     let held = Claim { lease: LONG * 20, ..claim("held") };
     let grant = granted(&theirs, &held).await;
     for round in 0..60_u32 {
@@ -256,8 +256,8 @@ async fn what_a_backend_held_ends_with_it(table: &Table) {
     assert_eq!(liveness.loss(), Some(LossCause::SessionEnded), "two believe");
 }
 
-/// A release does not wait for the disk, so a server that is killed may undo it: then the name is free a lease later. Whoever
-/// was granted the name since has waited for the disk, and with that for the release before.
+/// A release does not wait for the disk, so a server that is killed may undo it: then the name is free a lease later. A
+/// later grant has waited for the disk, and with that for the release before it.
 async fn a_release_is_all_that_a_crash_undoes(table: &Table) {
     let set_up = async |setting: &str| {
         let mut session = table.raw().await;
@@ -299,7 +299,7 @@ async fn a_release_is_all_that_a_crash_undoes(table: &Table) {
         assert_eq!(held, [next.token()], "a grant was undone, or the release before it");
         soon(next.release()).await.unwrap();
     }
-    // Where a release writes a record, nobody else loses anything with it.
+    // Where a release writes a record, no other holder loses its grant if that is undone.
     let reader = theirs.rw("b").read().lease(LONG * 3).acquire().await.unwrap();
     let mut tokens = vec![reader.token()];
     for _ in 0..3 {

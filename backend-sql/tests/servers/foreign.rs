@@ -1,4 +1,4 @@
-//! Rows that another program wrote, or damaged: whatever is in them, nothing panics, and no lock that is held is free.
+//! Rows that another program wrote or damaged: none makes a client panic or report a held lock as free.
 
 #[path = "../common/damaged_rows.rs"]
 mod damaged_rows;
@@ -25,7 +25,7 @@ cases!("foreign":
 
 /// How many rows are drawn.
 const ROWS: usize = 25;
-/// How many notes, each of which somebody waits for.
+/// How many notes are drawn: few, because clients wait for each.
 const NOTES: usize = 5;
 
 fn runner() -> TestRunner {
@@ -132,7 +132,7 @@ fn time() -> impl Strategy<Value = [String; 2]> {
     prop_oneof![6 => near, 1 => prop::sample::select(far.map(|time| time.map(str::to_owned)).to_vec())]
 }
 
-/// The lock is the row that a transaction has locked, whatever the row beside it tells of the last grant.
+/// The lock is the row that a transaction has locked, and no note beside it changes that.
 async fn whatever_stands_in_a_note_grants_nothing_twice(table: &Table) {
     let mut runner = runner();
     let text = || option::of(texts());

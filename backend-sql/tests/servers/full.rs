@@ -1,4 +1,4 @@
-//! A server whose disk is full: it refuses whatever would write.
+//! A server whose disk is full refuses every write.
 
 use crate::{
     Attempt, Backend, Duration, LEASE, LONG, LossCause, RELEASED, Standing, Table, busy, case::cases, chain,
@@ -31,7 +31,7 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
     for name in ["free", "held", "new"] {
         let refused = match theirs.try_acquire(&claim(name)).await {
             Err(error) => chain(&error),
-            // Whoever holds it is looked for before anything is written.
+            // PostgreSQL looks for a holder before it writes.
             Ok(Attempt::Busy { .. }) if name == "held" => continue,
             Ok(other) => panic!("{name}: {other:?} on a full disk"),
         };

@@ -37,7 +37,7 @@ cases!("leases":
 
 const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
 
-/// The server carries a statement out although nobody waits for it any more: here it waits for a row's lock when its future
+/// The server carries a statement out though its caller stopped waiting: here it waits for a row's lock when its future
 /// is dropped, and gets it after the withdrawal was asked for. PostgreSQL also has one statement for several names, whose
 /// claims are withdrawn one by one, over all connections.
 async fn claims_dropped_on_their_way_are_withdrawn_behind_their_grants(table: &Table) {
@@ -123,7 +123,7 @@ async fn a_dropped_table_is_made_anew(table: &Table) {
     }
 }
 
-/// Whoever shares a name with one who never rests gets its lease renewed, and a third gets in.
+/// A reader beside one that relocks without a pause gets its lease renewed, and a third is let in.
 async fn one_who_comes_and_goes_leaves_others_a_moment(table: &Table) {
     let (ours, theirs, third) = (table.open().await, table.open().await, table.open().await);
     let held = granted(&theirs, &reader("a")).await;

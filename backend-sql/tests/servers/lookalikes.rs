@@ -23,7 +23,7 @@ async fn like(table: &Table, claim: ClaimId) -> Raw {
     stranger
 }
 
-/// Two clients of a user who may end nobody's connections but its own.
+/// Two clients of a user that may end only its own connections.
 async fn clients(table: &Table) -> [Store; 2] {
     let _made = table.open().await;
     let (user, url) = table.user().await;
@@ -40,7 +40,7 @@ async fn a_force_ends_the_holder_alone(table: &Table) {
     let put_out = theirs.force_release(&held.name).await.unwrap();
     assert_eq!(put_out.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(held.claim)]);
     assert_eq!(lost(&held).await, LossCause::Forced);
-    // Nobody holds it, whatever the session is called.
+    // No client holds it, though a stranger's session is named as the claim's.
     assert!(theirs.holders(&held.name).await.unwrap().is_empty());
     assert!(theirs.list("").await.unwrap().is_empty());
     assert!(theirs.force_release(&held.name).await.unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! What only MySQL or MariaDB has.
+//! Behaviour of MySQL or MariaDB alone.
 
 use crate::{
     Backend, Duration, Kind, RELEASED, Table, busy,
@@ -74,8 +74,8 @@ async fn uncontended_lock_is_not_looked_at_first(table: &Table) {
     assert_eq!(sent[1..], [sent[1]; 3]);
 }
 
-/// What is carried out together is one transaction: with `completion_type`, a request after it would be in the next one,
-/// which nothing ends. Limits protect people from what they type: what a statement does not answer for would count as lost.
+/// A batch is one transaction. With `completion_type`, its commit would begin another, which takes in the next request
+/// and never ends. Limits protect people from what they type: rows without an answer would count as lost.
 async fn session_of_any_setting_commits_and_answers_for_all_rows(table: &Table) {
     for (setting, value) in [("completion_type", "1"), ("sql_select_limit", "1"), ("sql_safe_updates", "1")] {
         let store = table.options().connections(1).open_with(setting, value).await.unwrap();
@@ -133,7 +133,7 @@ async fn what_reads_for_too_long_is_ended_by_the_server(table: &Table) {
     until(async || table.asking(&table.name).await == 0).await;
 }
 
-/// Whoever makes a name's row has a user-level lock, on a connection that is kept.
+/// A client that makes a name's row has a user-level lock, on a connection that it keeps.
 async fn who_gives_up_while_a_row_is_made_leaves_no_lock(table: &Table) {
     let store = table.open().await;
     let (mut other, mut transaction) = (table.raw().await, table.raw().await);

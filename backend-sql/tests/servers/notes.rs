@@ -160,7 +160,7 @@ async fn an_answer_that_was_late_is_no_grant(table: &Table) {
     assert_eq!(theirs.release(&first).await.unwrap(), RELEASED);
     // Longer than a heartbeat is good for.
     assert!(timeout(A_MOMENT * 5, &mut acquiring).await.is_err());
-    // Nor does it wait over another connection before others are in, however long they take.
+    // It must not wait over another connection before others are in, even if they are slow.
     proxy.refuse().await;
     table.end_connection_of(waits.id).await;
     let second = granted(theirs, &claim("a")).await;

@@ -1,4 +1,4 @@
-//! What only PostgreSQL has: notifications, schemas, isolation levels that collide.
+//! Behaviour of PostgreSQL alone: notifications, schemas, isolation levels that collide.
 
 use crate::{
     AWAITED, Backend, Duration, Kind, LONG, Mode, RELEASED, Store, Table, busy,
@@ -85,7 +85,7 @@ async fn waiter_is_told_when_there_is_room(table: &Table) {
     }
 }
 
-/// It leaves no mark of its own, so nobody tells it when the other is granted the name and leaves.
+/// It leaves no mark of its own, so no client wakes it when the other is granted the name and leaves.
 async fn waiter_beside_a_mark_looks_for_itself(table: &Table) {
     let ours = table.options().poll(POLL).open().await.unwrap();
     let theirs = table.options().poll(POLL).open_with("application_name", &table.name).await.unwrap();
@@ -119,7 +119,7 @@ async fn waiter_beside_a_mark_looks_for_itself(table: &Table) {
                 seen.extend(raw.texts(&requests).await);
             }
         };
-        // Who trusts to be told asks again after half of that at the earliest.
+        // A waiter that relies on wake-ups asks again after `POLL / 2` at the earliest.
         tokio::time::timeout(POLL / 4, looks).await.expect("it trusts to be told");
         assert!(!waiter.is_finished(), "it passed one that waits");
         held.push(granted(&ours, &first).await);
@@ -130,7 +130,7 @@ async fn waiter_beside_a_mark_looks_for_itself(table: &Table) {
     }
 }
 
-/// Whoever is let in beside others tells the next, if it may be let in too.
+/// A client granted the name beside others wakes the next waiter, if that one may be granted it too.
 async fn the_next_in_line_is_told_and_nobody_else(table: &Table) {
     let mut listener = PgListener::connect(&table.server.url()).await.unwrap();
     listener.listen(&table.name).await.unwrap();
@@ -210,7 +210,7 @@ async fn a_serialization_failure_is_no_answer(table: &Table) {
     blocker.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE host IS NOT NULL")).await;
     let asks = store.clone();
     let asking = tokio::spawn(async move { granted(&asks, &claim("a")).await });
-    // What sweeps is "AS swept".
+    // A sweep inserts "AS swept".
     let row = if table.strategy == Strategy::RowLock { "last" } else { "held" };
     table.until_asked(&table.sql(&format!("INSERT INTO {{q}}{{t}}{{q}} AS {row}"))).await;
     blocker.execute("COMMIT").await;

@@ -112,7 +112,7 @@ async fn one_connection_too_many_is_refused_and_says_so(table: &Table) {
     granted(&store, &claim("c")).await;
 }
 
-/// When the connection has gone the lock has, and nobody knows since when.
+/// The lock ended with its connection, and the client does not know when.
 async fn a_release_over_a_dead_connection_is_no_release(table: &Table) {
     let locks = table.locks().await;
     let guard = locks.lock("a").lease(LEASE).acquire().await.unwrap();
@@ -122,8 +122,8 @@ async fn a_release_over_a_dead_connection_is_no_release(table: &Table) {
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
 }
 
-/// Nobody can be asked why the connection ended, and the answer to a first request does not wait for that: whoever asked again
-/// would take the lock for released.
+/// The server cannot say why the connection ended, and the first release is answered without that: a repeated one would
+/// take the lock for released.
 async fn a_release_beside_a_server_that_is_gone_is_lost(table: &Table) {
     for proving in [false, true] {
         let (proxy, options) = table.through_proxy().await;
@@ -146,11 +146,11 @@ async fn a_release_beside_a_server_that_is_gone_is_lost(table: &Table) {
     }
 }
 
-/// The server hears of a release only after somebody else has ended the hold and another has the lock; and the connection
-/// was given up before the server could be reached again: what is not known is no release.
+/// The server hears of a release only after another client has ended the hold by force and acquired the lock. The
+/// holder gave up its connection before it could reach the server again: an unknown outcome is no release.
 async fn force_is_asked_for_until_it_is_known(table: &Table) {
     forced_while_unheard(table, "a", LONG, 2).await;
-    // Longer than the first request is waited for, so that its answer comes to nobody.
+    // Meanwhile the client gives up its first request, so no caller gets that answer.
     forced_while_unheard(table, "b", Duration::from_secs(3), 3).await;
 }
 

@@ -12,8 +12,8 @@ use tenure_testbed::Server;
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where the connections and their statements are listed. MySQL's `information_schema` cannot show, and fails for everybody,
-/// while anybody's statement has a character beyond the 16-bit ones; MariaDB's can, and has no other.
+/// Where the connections and their statements are listed. MySQL's `information_schema` fails for all
+/// users while any statement has a character beyond the 16-bit ones. MariaDB's does not, and MariaDB has no other list.
 const PROCESSES: &str = "/*!80022 performance_schema.processlist */ /*M! information_schema.processlist */";
 
 /// A table's name that no other case has, on a server, for one strategy.
@@ -31,7 +31,7 @@ impl Table {
         Self { server, strategy, name, setting: None }
     }
 
-    /// The same table for clients whose sessions begin with this setting.
+    /// This table for clients whose sessions begin with this setting.
     pub(crate) fn with(&self, setting: &'static str, value: &'static str) -> Self {
         Self { name: self.name.clone(), setting: Some((setting, value)), ..*self }
     }
@@ -71,7 +71,7 @@ impl Table {
         opened.unwrap()
     }
 
-    /// What leads to the server through a proxy.
+    /// A proxy before the server, and options that lead through it.
     pub(crate) async fn through_proxy(&self) -> (Proxy, Options) {
         let server = self.server.members()[0].address();
         let proxy = Proxy::start(server).await.unwrap();
@@ -152,14 +152,14 @@ impl Table {
         words.into_iter().fold(text, |text, (word, meaning)| text.replace(word, meaning))
     }
 
-    /// A text as an expression, whatever is in it.
+    /// A text as an SQL expression that needs no escapes.
     pub(crate) fn quoted(&self, text: &[u8]) -> String {
         let digits: Vec<String> = text.iter().map(|byte| format!("{byte:02x}")).collect();
         self.either("convert_from('\\x{}', 'UTF8')", "CONVERT(X'{}' USING utf8mb4)")
             .replace("{}", &digits.concat())
     }
 
-    /// What people call the database.
+    /// The value for the table's database.
     pub(crate) fn either<T>(&self, postgres: T, mysql: T) -> T {
         if self.is_postgres() { postgres } else { mysql }
     }
@@ -195,7 +195,7 @@ impl Table {
         self.number(&format!("SELECT COUNT(*) FROM {PROCESSES} {asleep}")).await == 1
     }
 
-    /// Waits until somebody waits for a row of this table with such a statement.
+    /// Waits until [`asking`](Self::asking) counts one connection.
     pub(crate) async fn until_asked(&self, like: &str) {
         until(async || self.asking(like).await == 1).await;
     }
@@ -286,7 +286,7 @@ impl Table {
         Raw::connect(&self.server.admin_url()).await
     }
 
-    /// The administrator, in the database of the locks. Where MySQL keeps a binary log, nobody else may make triggers.
+    /// The administrator, in the database of the locks. Where MySQL keeps a binary log, only it may make triggers.
     pub(crate) async fn admin_here(&self) -> Raw {
         let mut admin = self.admin().await;
         if !self.is_postgres() {

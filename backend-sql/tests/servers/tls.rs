@@ -127,7 +127,7 @@ fn shell(script: &str) -> Command {
     shell
 }
 
-/// The same server by the name that its certificate is for.
+/// The server's URL by the name that its certificate is for.
 fn by_name(url: &str) -> String {
     url.replace("127.0.0.1", "localhost")
 }

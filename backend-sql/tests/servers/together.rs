@@ -177,7 +177,7 @@ async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -> bool) {
     proxy.set(Replies, Flow::Drop);
     proxy.set(Requests, Flow::Pass);
     proxy.until(|counters| counters.replies.dropped > before).await;
-    // What was dropped may be only the beginning of the answer.
+    // The proxy may have dropped only the beginning of the answer.
     until(carried_out).await;
     proxy.mend().await.unwrap();
 }
@@ -216,7 +216,7 @@ async fn step(proxy: &Proxy) {
     proxy.until(|counters| counters.requests.arrived > before).await;
 }
 
-/// The row is read while the lease lasts, and is to be written when it has expired. Nobody has written it in between.
+/// The client reads the row while the lease lasts, and is to write it after expiry. No other client writes in between.
 async fn late_renewal_by_record_revives_nothing(table: &Table) {
     let (proxy, store) = quiet(table).await;
     let beside = granted(&store, &reader("a")).await;
@@ -295,8 +295,8 @@ async fn a_renewal_that_was_sent_twice_is_in_doubt(table: &Table) {
     assert!(matches!(told[..], [Renewal::Lost(_)]), "that is no doubt: {told:?}");
 }
 
-/// What was done for all of them is undone, and each is asked for by itself. No transaction stays open: a session
-/// beside the store's sees what was granted.
+/// The whole batch is undone, and the client repeats each request by itself. No transaction stays open: a session
+/// beside the store's sees the grants.
 async fn what_one_is_refused_is_done_for_the_others(table: &Table) {
     let store = table.options().connections(1).open().await.unwrap();
     let claims = claims();

@@ -1,4 +1,4 @@
-//! Who may use the file: whoever may write to it may acquire and break any lock.
+//! Permissions of the file: a user who can write to it can acquire and break any lock.
 
 use crate::{File, bad_files::refused, chain, claim, granted};
 use std::{
@@ -35,7 +35,7 @@ async fn what_is_created_is_for_its_owner_alone() {
     }
 }
 
-/// However it came to its mode: a group that shares it, or nobody but its owner.
+/// Its mode is the operator's choice: shared with a group, or private.
 #[tokio::test]
 async fn a_file_that_is_there_keeps_its_mode() {
     for shared in [0o600, 0o640, 0o644, 0o660, 0o664] {

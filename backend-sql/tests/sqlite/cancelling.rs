@@ -8,7 +8,7 @@ use tenure_core::Renewal;
 /// By then a request has reached SQLite, on a busy machine too.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// The driver's thread carries out a statement although nobody waits for it any more: here it waits for the write lock
+/// The driver's thread carries out a statement even after its caller stopped waiting: here it waits for the write lock
 /// when its future is dropped, and gets it after the withdrawal was sent. SQLite asks for the write lock less and less
 /// often, so a withdrawal on another connection would come first. Closing does not wait for long for what is under way,
 /// and what is asked after it still comes behind that.

@@ -1,4 +1,4 @@
-//! Rows that another program wrote, or damaged: whatever is in them, nothing panics, and no lock that is held is free.
+//! Rows that another program wrote or damaged: none makes a client panic or report a held lock as free.
 
 #[path = "../common/damaged_rows.rs"]
 mod damaged_rows;
@@ -46,7 +46,7 @@ async fn put(row: &Row, raw: &mut SqliteConnection) {
 fn ask_of(rows: &impl Strategy<Value = Row>, cases: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let file = File::new();
-    // Swept within the hour, so nobody does it beside the test.
+    // Sweeps are hourly, so no client sweeps during the test.
     runtime.block_on(file.swept());
     for fair in [false, true] {
         let backend = runtime.block_on(file.client(fair));
@@ -62,7 +62,7 @@ fn ask_of(rows: &impl Strategy<Value = Row>, cases: u32) {
                 let waited = locks.lock("a").lease(LEASE).wait(Duration::from_millis(5)).acquire().await;
                 prop_assert!(waited.is_err() || row.may_be_had(Mode::Exclusive), "{waited:?}");
                 drop(waited);
-                // What was given up is withdrawn, and not from the next row.
+                // Waits for the withdrawal, which would otherwise change the next row.
                 locks.close().await;
                 Ok(())
             })

@@ -67,7 +67,7 @@ async fn the_first_release_sweeps_once_an_hour() {
     };
     let _first = cycle("a").await;
     until(async || rows().await == 1).await;
-    // Swept within the hour: whoever opens the file next leaves it alone.
+    // Swept within the hour, so the next client does not sweep.
     let before = swept().await;
     cycle("b").await.close().await;
     assert_eq!((swept().await, rows().await), (before, 3));

@@ -11,7 +11,7 @@ async fn holder_is_told_before_another_client_opens_a_file_whose_log_was_removed
         let file = File::new();
         let ours = Locks::new(file.open().await);
         let guard = ours.lock("a").lease(LONG).acquire().await.unwrap();
-        // Nor does a client that asks for nothing keep others waiting.
+        // An idle client must not keep others waiting.
         let _idle = file.open().await;
         for end in removed {
             std::fs::remove_file(file.beside(end)).unwrap();

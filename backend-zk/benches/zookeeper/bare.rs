@@ -1,5 +1,5 @@
 //! [The recipe](https://zookeeper.apache.org/doc/current/recipes.html#sc_recipes_Locks), one request after the other, and
-//! nothing else: no session that is watched, no reply that may be lost, nobody who gives up.
+//! nothing else: it watches no session, and expects no lost reply and no cancelled claim.
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, EventType};
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-/// What tells a process that it is the other one.
+/// The argument that starts the other process.
 pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 300;
 const BARE: &str = "/bare/hand-off";
@@ -36,7 +36,7 @@ pub(crate) async fn measure(server: &Server) {
     ours.close().await;
 }
 
-/// What the other process does.
+/// Runs in the other process.
 pub(crate) async fn child(address: &str) {
     let (client, ours) = (connect(address).await, locks(address).await);
     let mut orders = BufReader::new(tokio::io::stdin()).lines();

@@ -1,4 +1,4 @@
-//! What the locks cost in ZooKeeper, beside the bare recipe on the same client library.
+//! The cost of locks in ZooKeeper, beside the bare recipe on the same client library.
 //!
 //! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0, unless
 //! `TENURE_BENCH_SERVER_CORE` names another: `taskset -c 1 cargo bench -p tenure-zk --bench zookeeper`, or one of them:

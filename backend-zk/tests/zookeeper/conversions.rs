@@ -13,8 +13,8 @@ use tenure_conformance::{
 use tenure_core::{Backend, Claim, Conversion, LossCause, Mode, Release, Standing};
 use tenure_zk::ZkBackend;
 
-/// The upgrade is carried out, but its client does not hear of it before the new node is deleted, and nobody waits for
-/// the answer any more.
+/// The server carries the upgrade out, but the caller stops waiting, and the client hears nothing before the new node
+/// is deleted.
 #[tokio::test]
 async fn unheard_upgrade_whose_node_is_deleted_is_a_loss() {
     let Some(scene) = Scene::on(&ONE, "unheard-loss").await else { return };

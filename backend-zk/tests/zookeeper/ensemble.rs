@@ -1,4 +1,4 @@
-//! What only several servers can suffer.
+//! Faults that need several servers.
 
 use crate::{
     Scene,
@@ -38,7 +38,7 @@ async fn leader(members: &[Member]) -> usize {
     panic!("nobody leads")
 }
 
-/// What was held stays held, who waits is served, and tokens go on rising, when the leader dies.
+/// When the leader dies, holders keep their grants, waiters are served, and tokens go on rising.
 #[tokio::test]
 async fn leader_killed() {
     let Some(place) = ENSEMBLE.alone(&[Hurt::Kill]).await else { return };

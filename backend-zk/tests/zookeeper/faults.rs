@@ -1,4 +1,4 @@
-//! What goes wrong, and what comes of it.
+//! Lost sessions, answers and nodes.
 
 use crate::{
     Scene, claim, eventually, granted, in_time, quiet,
@@ -68,7 +68,7 @@ async fn session_expired(shared: &'static Shared) {
         assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
         assert!(!guard.is_held());
     }
-    // Who waited in that session waits again in another one, and these locks go on without being made anew.
+    // The session's waiter waits again in a new session, and the same `Locks` go on.
     scene.until_nodes("c", 2).await;
     first.release().await.unwrap();
     let (next, follower) = (granted(waiting).await, granted(follower).await);
@@ -146,7 +146,7 @@ async fn ghost_node_never_granted(shared: &'static Shared) {
     backend.release(&grant).await.unwrap();
 }
 
-/// Somebody deletes a waiter's node: it stands in the queue again, and is not granted before its turn.
+/// A waiter whose node is deleted stands in the queue again, and is not granted before its turn.
 async fn node_deleted_while_waiting(shared: &'static Shared) {
     let Some(scene) = Scene::on(shared, "waiting").await else { return };
     let (one, other) = (scene.locks().await, scene.locks().await);

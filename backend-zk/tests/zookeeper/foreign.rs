@@ -1,4 +1,4 @@
-//! What other programs have put into nodes of ours: it is never taken for a lock that is free, and errors name it.
+//! Foreign nodes and data in tenure's tree never count as a free lock, and errors name them.
 
 use crate::{Scene, claim, server::ONE, try_grant};
 use proptest::{
@@ -9,7 +9,7 @@ use std::{error::Error as _, num::NonZeroU32};
 use tenure_core::{Attempt, Backend, Claim, LatchStep, Mode, Name, StoreError};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-/// Of nobody whose node it stands in, and says that it lets readers in.
+/// Of another claim than the node's, and says that it lets readers in.
 const CARD: &str =
     r#"{"claim":"6f1c2b3a-0000-4000-8000-000000000000","host":"h","pid":1,"since":1,"downgraded":true}"#;
 
@@ -24,7 +24,7 @@ enum Stands {
     Alone,
     Reader,
     Permit,
-    /// Somebody has chosen the whole name. It may end in a number, and stand anywhere in the line.
+    /// A program chose the whole name. It may end in a number, and stand anywhere in the line.
     Anywhere,
 }
 
@@ -95,7 +95,7 @@ impl Stranger {
         }
     }
 
-    /// Whether nobody may hold the lock in this mode behind it.
+    /// Whether no claim of this mode may hold behind it.
     fn keeps_out(&self, mode: Mode) -> bool {
         match self.stands {
             Stands::Alone => true,
@@ -200,7 +200,7 @@ fn strangers_beside_locks_are_no_locks() {
         prop::collection::vec((element, any::<bool>(), data(), prop::option::of(stranger())), 1..5);
     let listed = |strangers: Vec<(String, bool, Vec<u8>, Option<Stranger>)>| {
         runtime.block_on(async {
-            // Whatever a case that failed has left.
+            // A failed case may have left nodes.
             for element in scene.eyes.list_children(&scene.prefix).await.unwrap() {
                 if element != "mine" {
                     scene.clear(&scene.path(&element)).await;

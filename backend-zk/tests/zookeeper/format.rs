@@ -1,4 +1,4 @@
-//! What stands in ZooKeeper is what the page says, and this build reads it.
+//! Tenure writes and reads its nodes as the page on formats says.
 
 use crate::{Scene as Place, server::ONE};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Why a grant's node is gone: somebody deleted it, or its session has ended.
+//! Why a grant's node is gone: a client deleted it, or its session has ended.
 
 use crate::{
     LONG_SESSION, Scene, claim, in_time,
@@ -25,20 +25,20 @@ const ERROR: i32 = -1;
 const NO_NODE: i32 = -101;
 const SESSION_EXPIRED: i32 = -112;
 
-/// What the server does from a moment on.
+/// The server's behaviour from then on.
 #[derive(Clone, Copy, Debug)]
 enum Then {
-    /// The same as before.
+    /// As before.
     Serves,
-    /// The same, but its disk takes long.
+    /// A slow disk answers no `multi`.
     WritesSlowly,
-    /// What one that leads does on a connection that has outlived its session: nothing.
+    /// Answers nothing, as a leader on a connection that has outlived its session.
     IsSilent,
-    /// What one that does not lead does on such a connection: it answers reads, and the leader refuses writes.
+    /// As a follower on such a connection: it answers reads, and the leader refuses writes.
     OutlivesTheSession,
 }
 
-/// What becomes of a request.
+/// A request's outcome.
 enum Fate {
     Passes,
     Unanswered,
@@ -214,7 +214,7 @@ async fn repeated_release_of_deleted_node_is_lost() {
     }
 }
 
-/// Nobody tells that the node is gone, and the leader's answer to the next heartbeat is that the session has ended.
+/// No event tells that the node is gone, and the leader answers the next heartbeat that the session has ended.
 #[tokio::test]
 async fn a_heartbeat_that_is_refused_proves_nothing() {
     const SESSION: Duration = Duration::from_secs(6);

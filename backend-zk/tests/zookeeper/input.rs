@@ -1,4 +1,4 @@
-//! What is said when something is wrong.
+//! Errors, as users read them.
 
 use crate::{PATIENCE, Scene, in_time, server::ONE};
 use std::{error::Error as _, time::Duration};
@@ -12,12 +12,12 @@ const PERSISTENT: zookeeper_client::CreateOptions<'static> =
 const EPHEMERAL: zookeeper_client::CreateOptions<'static> =
     CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
-/// All that is said of an error, to whoever prints its chain.
+/// An error and its source, as a user reads them.
 pub(crate) fn said(error: &Error) -> String {
     format!("{error}: {}", error.source().unwrap())
 }
 
-/// What is said of an attempt to take the lock `a`, which asking again would not help.
+/// The error of an attempt to take the lock `a`, which a retry would not help.
 async fn refusal(options: ZkOptions) -> String {
     let locks = Locks::new(ZkBackend::connect(options).await.unwrap());
     let error = locks.lock("a").try_acquire().await.unwrap_err();
@@ -85,7 +85,7 @@ async fn another_clients_node_in_the_way() {
     // One that is the prefix.
     let said = refusal(scene.options().prefix(scene.path("a"))).await;
     assert!(said.contains("or the node above it, is another client's ephemeral node"), "{said}");
-    // A lasting node is a lock's node whoever made it, and what stands below it without a number does not contend.
+    // Any persistent node is a lock's node, and a node below it without a number does not contend.
     scene.eyes.create(&scene.path("b"), b"another's", &PERSISTENT).await.unwrap();
     scene.eyes.create(&format!("{}/settings", scene.path("b")), b"", &PERSISTENT).await.unwrap();
     let guard = scene.locks().await.lock("b").try_acquire().await.unwrap();

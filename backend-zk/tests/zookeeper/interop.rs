@@ -69,7 +69,7 @@ async fn read_beside_each_other(who: &str, read_write: bool, command: impl Fn() 
         Foreign::start(command().args([scene.hosts[0].as_str(), path.as_str(), how, kind]))
     };
 
-    // We read: others read as well, and nobody writes.
+    // We read, so others may only read.
     let mut reader = rw.read().acquire().await.unwrap();
     let mut beside = start("try", "read").says("held").await;
     start("try", "write").says("busy").await;
@@ -78,7 +78,7 @@ async fn read_beside_each_other(who: &str, read_write: bool, command: impl Fn() 
     assert!(told.len() == 2 && told.iter().all(|holder| holder.mode == Mode::Shared), "{told:?}");
     beside.let_go();
     beside.says("released").await;
-    // We become a writer, in our place: nobody gets past.
+    // We upgrade in place, and no client gets past.
     assert!(reader.try_upgrade().await.unwrap());
     start("try", "read").says("busy").await;
     start("try", "write").says("busy").await;

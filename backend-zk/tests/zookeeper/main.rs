@@ -80,7 +80,7 @@ impl Scene {
         ZkOptions::new(&self.hosts).prefix(&self.prefix)
     }
 
-    /// The same past a proxy.
+    /// Through a proxy.
     fn through(&self, proxy: &Proxy) -> ZkOptions {
         ZkOptions::new([proxy.address().to_string()]).prefix(&self.prefix)
     }

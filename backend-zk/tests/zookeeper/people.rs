@@ -31,7 +31,7 @@ async fn a_lock_that_may_not_be_read_hides_no_other() {
     let Some(scene) = Scene::on(&ONE, "unreadable").await else { return };
     let locks = scene.locks().await;
     let guard = locks.lock("a").acquire().await.unwrap();
-    // Of an address that nobody here has.
+    // No client here has this address.
     let acl = [Acl::new(Permission::ALL, AuthId::new("ip", "192.0.2.1"))];
     let options = CreateMode::Persistent.with_acls(Acls::new(&acl));
     scene.eyes.create(&scene.path("b"), b"", &options).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a lock costs the server, counted by the server.
+//! A lock's requests, counted by the server.
 
 use crate::{
     LONG_SESSION, Scene, in_time,
@@ -14,7 +14,7 @@ const TIMES: usize = 4;
 /// Enough for a herd to be seen.
 const WAITERS: usize = 20;
 
-/// A server on which nobody else asks anything.
+/// A server without other clients.
 async fn counted() -> Option<Scene> {
     Some(Scene::at(ONE.alone(&[]).await?, "counted").await)
 }

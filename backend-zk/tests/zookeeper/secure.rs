@@ -185,7 +185,7 @@ async fn users_whom_the_servers_know() {
     assert!(!format!("{options:?}").contains("secret"));
     let mine = locks(options).await;
     let guard = mine.lock("a").acquire().await.unwrap();
-    // Everybody may look, and nobody else may change anything.
+    // Every client may look, and only this user may change it.
     for strange in [locks(secure.plain()).await, locks(secure.plain().sasl("other", "different")).await] {
         assert_eq!(strange.holders("a").await.unwrap()[0].claim, Some(guard.claim()));
         for error in [
@@ -197,7 +197,7 @@ async fn users_whom_the_servers_know() {
         }
     }
     assert!(guard.is_held());
-    // The same user elsewhere, and encrypted.
+    // Another client of this user, over TLS.
     let again = locks(secure.encrypted().sasl("me", "secret")).await;
     assert_eq!(again.force_release("a").await.unwrap().len(), 1);
     let guard = again.lock("a").acquire().await.unwrap();

@@ -94,7 +94,7 @@ impl Place {
         look_up(&self.hosts()[0]).await
     }
 
-    /// The same past the proxy.
+    /// Without the proxy.
     pub(crate) async fn direct_address(&self) -> SocketAddr {
         look_up(&hosts(&self.server.direct_url())[0]).await
     }
@@ -109,7 +109,7 @@ async fn look_up(host: &str) -> SocketAddr {
     tokio::net::lookup_host(host).await.unwrap().next().unwrap()
 }
 
-/// What a server says of itself: one of the
+/// A server's status, by one of the
 /// [four letter words](https://zookeeper.apache.org/doc/current/zookeeperAdmin.html#sc_4lw).
 pub(crate) async fn srvr(address: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;

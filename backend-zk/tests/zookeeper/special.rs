@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tenure_testbed::free_port;
 
 pub(crate) const JARS: &str = "/usr/share/java/zookeeper.jar";
-/// What it needs for TLS, and its archive does not name.
+/// TLS needs these, and the archive does not name them.
 const NETTY: [&str; 3] = ["netty-codec", "netty-resolver", "netty-transport-native-unix-common"];
 
 /// One server, ended with this value or with this process.

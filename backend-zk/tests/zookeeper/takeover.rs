@@ -1,4 +1,4 @@
-//! Ending somebody else's session.
+//! Ending a client's session.
 
 use std::{io, net::SocketAddr};
 use tokio::{

@@ -22,7 +22,7 @@ async fn near_wrap(counter: i32) -> Option<(Special, Scene)> {
     near_wrap_with(counter, &[]).await
 }
 
-/// The same, with these properties of Java's.
+/// Such a server, with these Java properties.
 async fn near_wrap_with(counter: i32, properties: &[String]) -> Option<(Special, Scene)> {
     if !special::available() {
         return None;
@@ -129,8 +129,8 @@ async fn reader_that_becomes_a_writer_meanwhile_is_not_passed() {
 /// ones get its last number again.
 #[tokio::test]
 async fn older_node_with_a_later_number_holds() {
-    // What is written is not done before nothing has come for this long: creations that are sent together are in the
-    // pipeline together, however busy the machine is.
+    // The server completes no write until no other has come for this long. So creations that are sent together are
+    // in the pipeline together, even on a busy machine.
     let slowly = ["zookeeper.flushDelay=900", "zookeeper.maxWriteQueuePollTime=300"].map(str::to_owned);
     let Some((_server, scene)) = near_wrap_with(i32::MAX - 3, &slowly).await else { return };
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());

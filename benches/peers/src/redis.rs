@@ -35,7 +35,7 @@ struct Rslock(LockManager);
 #[async_trait]
 impl Locks for Rslock {
     async fn cycle(&self, name: &str) -> Result<()> {
-        // Not `acquire`, which tries again for ever, whatever fails.
+        // Not `acquire`, which retries every failure for ever.
         let lock = self.0.lock(name, LEASE).await?;
         // Does not say whether it failed. If it did, the next cycle finds the name taken.
         lock.release().await;

@@ -17,7 +17,7 @@ const TIME: Duration = Duration::from_secs(10);
 /// A way to lock names.
 #[async_trait]
 pub(crate) trait Locks: Send + Sync + 'static {
-    /// What has to be there before the first cycle, and is not measured.
+    /// Prepares for the first cycle, unmeasured.
     async fn prepare(&self, _name: &str) -> Result<()> {
         Ok(())
     }
@@ -26,7 +26,7 @@ pub(crate) trait Locks: Send + Sync + 'static {
     async fn cycle(&self, name: &str) -> Result<()>;
 }
 
-/// What is compared in one store. All others are compared with the first one added.
+/// The contenders in one store, all compared with the first one added.
 pub(crate) struct Comparison<'a> {
     store: &'a str,
     /// How many cycles a round has for one task, and for each of many: as many as in tenure's own benches.

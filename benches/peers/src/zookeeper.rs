@@ -46,7 +46,7 @@ impl Locks for Deleted {
     async fn cycle(&self, name: &str) -> Result<()> {
         let lock = lock(&self.0, name).await?;
         self.0.delete(lock.lock_path(), None).await?;
-        // Dropped, it would delete the node once more. What is leaked is a path.
+        // Dropped, it would delete the node once more. Only a path is leaked.
         mem::forget(lock);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the other processes do: what they are told.
+//! The other processes, which carry out orders.
 
 use super::{LEASE, Leases};
 use rustix::time::{ClockId, clock_gettime};
@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What tells a process that it is one of them.
+/// The argument that starts one of them.
 pub(crate) const CHILD: &str = "one-of-many-processes";
 /// How many tasks of a process acquire and release leases.
 const HOLDING: u32 = 64;

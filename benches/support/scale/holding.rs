@@ -1,4 +1,4 @@
-//! What it takes to acquire, keep and release many leases in one process.
+//! The cost to acquire, keep and release many leases in one process.
 
 use super::{LEASE, Leases, Server, client::Client, server_core::ServerCore};
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_mins(8);
 const LEASE: Duration = Duration::from_mins(1);
 
-/// What a server tells past tenure.
+/// A server's own figures.
 pub(crate) trait Server {
     /// How many requests it has carried out for clients.
     async fn requests(&self) -> u32;
@@ -33,7 +33,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// What stands before the number in a lease's name.
+    /// The part of a lease's name before the number.
     pub(crate) fn prefix(self) -> String {
         format!("{}/", self.count)
     }

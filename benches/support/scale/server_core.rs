@@ -2,12 +2,12 @@
 
 use crate::pinning::server_core;
 
-/// What of a core's time counts as idle, in the order of `/proc/stat`: nothing to do, and waiting for the disk.
+/// A core's idle times, by their place in `/proc/stat`: nothing to do, and waiting for the disk.
 const IDLE: [usize; 2] = [3, 4];
 /// The times after these are parts of earlier ones.
 const TIMES: usize = 8;
 
-/// What the core has spent its time on so far, in ticks.
+/// The time that the core has spent so far, in ticks.
 pub(crate) struct ServerCore {
     all: u64,
     idle: u64,

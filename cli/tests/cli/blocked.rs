@@ -1,4 +1,4 @@
-//! A stderr that blocks whoever writes to it: `tenure` does what it must, and what it would have said is lost.
+//! A stderr that blocks its writers: `tenure` does what it must, and its messages are lost.
 
 use crate::stage::{Frozen, FullPipe, Group, Running, Stage, until};
 use nix::sys::signal::Signal;

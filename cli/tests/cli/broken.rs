@@ -42,7 +42,7 @@ fn fails(stage: &Stage, path: &Path, args: &[&str], why: &str) {
     assert!(done.err.contains(path.to_str().unwrap()) && done.err.contains(why), "{}", done.err);
 }
 
-/// Somebody keeps the whole file locked: a wait goes on for as long as it may, and says why.
+/// Another program locks the whole file: a wait goes on for as long as it may, and says why.
 #[test]
 fn locked_file_is_unavailable() {
     let stage = Stage::new();

@@ -20,7 +20,7 @@ fn counter_loses_no_update_between_twenty_processes() {
     let shells: Vec<Running> = (0..20).map(|_| shell()).collect();
     for shell in shells {
         let done = shell.end().expect(0);
-        // Whoever waits for long says so.
+        // `tenure` reports a long wait.
         let is_news = |line: &str| line.starts_with("tenure: waiting for \"counter\": ");
         assert!(done.err.lines().all(is_news), "{}", done.err);
     }

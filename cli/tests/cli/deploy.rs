@@ -1,4 +1,4 @@
-//! What `deploy/` says of the command is so: its command lines are understood, and end with the codes that it counts on.
+//! The files in `deploy/` fit the command: it accepts their command lines, and exits with the codes that they expect.
 
 use crate::stage::Stage;
 use nix::sys::signal::Signal;

@@ -117,7 +117,7 @@ fn invalid_url_in_the_environment_is_refused() {
     }
 }
 
-/// Its locks would keep nobody out.
+/// Its locks exclude no other process.
 #[test]
 fn memory_store_is_refused_for_a_command() {
     for verb in ["run", "elect"] {

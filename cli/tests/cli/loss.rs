@@ -94,7 +94,7 @@ fn run_killed_at_its_start_leaves_no_process() {
     }
 }
 
-/// Somebody ends everything that is called `tenure`, the helper too.
+/// As `pkill -KILL tenure` does, which kills the watcher too.
 #[test]
 fn command_ends_when_run_and_watcher_are_killed() {
     let stage = Stage::new();

@@ -222,7 +222,7 @@ fn password_file_needs_a_host() {
     }
 }
 
-/// Opening it would wait for whoever writes into it, and Ctrl-C would wait too.
+/// Opening it would wait for a writer, and Ctrl-C would wait too.
 #[test]
 fn fifo_is_refused_as_password_file() {
     let stage = Stage::new();

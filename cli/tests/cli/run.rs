@@ -119,8 +119,8 @@ fn label_defaults_to_the_command_name() {
     assert_eq!(label(&["--label", "nightly backup"]), "nightly backup");
 }
 
-/// Signals that were blocked or ignored for `tenure` itself are not so for the command, unless whoever started `tenure`
-/// wanted it so, as `nohup` does.
+/// The command does not inherit the signals that `tenure` itself blocks or ignores, but those that the caller of
+/// `tenure` ignored, as `nohup` does.
 #[test]
 fn command_gets_its_own_group_and_default_signals() {
     let stage = Stage::new();

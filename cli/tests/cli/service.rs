@@ -1,4 +1,4 @@
-//! What others learn of a candidate: its service manager, and who asks at its port.
+//! A candidate's reports, to its service manager and at its port.
 
 use crate::stage::{Done, PATIENCE, Running, Stage, until};
 use nix::sys::signal::Signal;

@@ -120,7 +120,7 @@ impl Stage {
         });
     }
 
-    /// Damages the row of a name that was used, as another program might: nobody knows who holds it.
+    /// Damages the row of a used name, as another program might. Its holder is then unknown.
     pub(crate) fn damage(&self, name: &str) {
         self.in_file(async |connection| {
             let damage =
@@ -161,7 +161,7 @@ impl Stage {
     }
 }
 
-/// A stage's store that nobody can write to.
+/// A stage's store, locked against writes.
 pub(crate) struct Frozen {
     runtime: tokio::runtime::Runtime,
     connection: SqliteConnection,
@@ -176,7 +176,7 @@ impl Frozen {
     }
 }
 
-/// A pipe that is full and that nobody reads, as before a pager that was stopped.
+/// A full pipe that no process reads, as before a pager that was stopped.
 pub(crate) struct FullPipe {
     /// Kept open, or who writes would get an error and go on.
     _reader: PipeReader,
@@ -311,7 +311,7 @@ impl Running {
         line.parse().unwrap_or_else(|_| panic!("{line:?} is not a number"))
     }
 
-    /// Waits until nobody can print any more: the process and all that inherited its stdout have ended.
+    /// Waits until the process and all that inherited its stdout have ended.
     #[track_caller]
     pub(crate) fn silence(&self) {
         let end = Instant::now() + PATIENCE;

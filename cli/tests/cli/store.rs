@@ -3,7 +3,7 @@
 use crate::stage::{Done, Stage};
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-/// A URL with a password, of a server that nobody is at.
+/// A URL with a password, where no server is.
 const SECRET: &str = "redis://:hunter2@127.0.0.1:1/";
 
 /// Writes a file with this mode.
@@ -51,7 +51,7 @@ fn unusable_store_file_is_refused() {
     refused("UTF-8");
 }
 
-/// Two settings of equal rank: whichever was taken, somebody would wait in the other.
+/// Two settings of equal rank: `tenure` might choose the wrong store.
 #[test]
 fn two_stores_are_refused() {
     let stage = Stage::new();

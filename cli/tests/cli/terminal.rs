@@ -23,7 +23,7 @@ struct Shell(PtySession);
 
 impl Shell {
     fn new(stage: &Stage) -> Self {
-        // Whoever runs the tests in the background has the shell ignore Ctrl-C, and its jobs with it.
+        // Tests in the background ignore Ctrl-C, and the shell and its jobs would inherit that.
         let mut bash = Command::new("env");
         bash.args(["--default-signal", "bash", "--norc", "--noprofile", "-i"]).current_dir(stage.dir());
         bash.env("PS1", "PROMPT> ").env("tenure", env!("CARGO_BIN_EXE_tenure"));
@@ -143,7 +143,7 @@ fn background_job_stops_when_it_reads() {
     shell.sees_code(0);
 }
 
-/// In a pipeline the terminal belongs to whoever asks.
+/// In a pipeline any process may use the terminal.
 #[test]
 fn pipeline_shares_the_terminal() {
     let stage = Stage::new();
@@ -195,7 +195,7 @@ fn control_z_stops_a_pipeline() {
     shell.sees("free again");
 }
 
-/// Nobody could continue it: `tenure` is the terminal's first process, as in `ssh -t host tenure run …`.
+/// No shell could continue it: `tenure` is the terminal's first process, as in `ssh -t host tenure run …`.
 #[test]
 fn control_z_without_a_shell_does_nothing() {
     let stage = Stage::new();
@@ -208,7 +208,7 @@ fn control_z_without_a_shell_does_nothing() {
     terminal.exp_string("got <hello>").unwrap();
 }
 
-/// Ctrl-S stops what is written to the terminal, and whoever writes waits for Ctrl-Q.
+/// Ctrl-S stops the terminal's output, and its writers wait for Ctrl-Q.
 #[test]
 fn stopped_terminal_delays_no_start_and_no_end() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! What `tenure` says while it waits, and how much it says at all.
+//! Messages of a waiting `tenure`, and options for more or fewer.
 
 use crate::stage::{Done, Frozen, FullPipe, Running, Stage};
 use nix::sys::signal::Signal;
@@ -75,7 +75,7 @@ fn blocked_stderr_does_not_delay_a_waiter() {
 #[test]
 fn wait_ends_when_the_lock_is_free() {
     let stage = Stage::new();
-    // Nobody ever did.
+    // Never locked.
     stage.done(&["wait", "a"]).expect(0);
     let holder = stage.holder("a --label backup");
     let group = holder.group();
@@ -230,7 +230,7 @@ fn verbose_reports_success() {
     let done = stage.done(&["run", "a", "-v", "--", "true"]).expect(0);
     let lines: Vec<&str> = done.err.lines().collect();
     assert!(lines[0].starts_with("tenure: lock acquired lock.name=a token="), "{}", done.err);
-    // So if nobody named a store, the log shows which one the job uses.
+    // So the log shows the job's store even if the user named none.
     assert!(lines[0].contains(" lock.store=sqlite:"), "{}", done.err);
     assert!(lines[1].starts_with("tenure: lock released lock.name=a token="), "{}", done.err);
     assert_eq!(Done::of(&mut stage.tenure(&["run", "a", "--", "true"])).err, "");

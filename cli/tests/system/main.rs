@@ -92,7 +92,7 @@ fn wrap(mut wrapped: Command, command: &Command) -> Command {
 /// Becomes root, prints its number, and ends when the gate is opened.
 const AS_ROOT: &str = "setpriv --reuid=0 sh -c 'echo $$; read x < gate'";
 
-/// `tenure run` as nobody, on a stage that has the gate.
+/// `tenure run` as user `nobody`, on a stage with the gate.
 struct AsNobody {
     run: Running,
     gate: Gate,

@@ -19,7 +19,7 @@ use tenure_core::{
 };
 use tokio::sync::Notify;
 
-/// What is wrong with the store.
+/// The store's defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// Nothing.
@@ -85,7 +85,7 @@ pub(crate) struct Flawed {
     wire: Arc<Wire>,
 }
 
-/// What all clients of one namespace share.
+/// Shared by all clients of one namespace.
 #[derive(Default)]
 struct World {
     memory: Memory,
@@ -93,11 +93,11 @@ struct World {
     refused: AtomicUsize,
 }
 
-/// What the flaws need to remember.
+/// The memory of the flaws.
 #[derive(Default)]
 struct Notes {
     tokens: HashMap<ClaimId, Token>,
-    /// Who is known to hold, whether the lease is over or not.
+    /// The known holders, also those whose leases are over.
     told: HashMap<Name, Vec<Holder>>,
     waiters: Vec<ClaimId>,
     /// Which client was the last to release, and when.

@@ -14,10 +14,10 @@
 //! passes. Tokens still rise, so a resource that checks them refuses the older holder. If the clock is set back, leases
 //! last longer.
 //!
-//! # What a crash leaves behind
+//! # After a crash
 //!
-//! A killed process leaves its record behind, and the lease in it expires. Files are replaced whole, so nobody sees a
-//! half-written one. A directory in memory, such as one below `/run/lock`, is the best place: nothing here needs to
+//! A killed process leaves its record behind, and the lease in it expires. Files are replaced whole, so no client sees
+//! a half-written one. A directory in memory, such as one below `/run/lock`, is the best place: nothing here needs to
 //! survive a restart of the machine. Nothing is forced to disk either. A power failure may leave a file empty, and an
 //! empty file counts as absent.
 //!
@@ -91,7 +91,7 @@ impl RecordStore for Files {
     async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
         let (directory, path) = (Arc::clone(&self.directory), self.path_of(key));
         let (key, from, to) = (key.to_owned(), from.clone(), to.map(ToOwned::to_owned));
-        // Carried out to its end, whether anybody still waits for it or not.
+        // Carried out to its end, even if the caller stops waiting for it.
         blocking(move || {
             let _alone = alone(&directory)?;
             if read(&path)?.map(|(_, text)| text) != from {
@@ -117,7 +117,7 @@ impl RecordStore for Files {
                 if path.extension().is_none_or(|extension| extension != "json") {
                     continue;
                 }
-                // One that is spoilt hides no other: whoever asks for its name is told.
+                // One that is spoilt hides no other: a request for its name fails.
                 if let Ok(Some((key, text))) = read(&path)
                     && key.starts_with(&prefix)
                 {
@@ -167,7 +167,7 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
-/// Waits until nobody else is changing anything here. If a process dies, the system ends its turn.
+/// Waits for exclusive access to the directory. If a process dies, the system ends its turn.
 fn alone(directory: &Path) -> io::Result<File> {
     let mutex = File::options().create(true).truncate(false).write(true).open(directory.join("mutex"))?;
     let until = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! What the suite cannot see: what a crash leaves in the directory, and what the store makes of it.
+//! Cases that the suite lacks: files after a crash, foreign files, and a client that hangs.
 
 use std::{
     error::Error as _,

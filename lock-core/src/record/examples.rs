@@ -37,7 +37,7 @@ fn a_reader_whose_lease_is_over_is_taken_over_by_a_writer_alone() {
     assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
 }
 
-/// Who wants a name alone waits for all who share it, others for the first.
+/// An exclusive claim waits for all holders, any other for the first.
 #[test]
 fn whoever_is_refused_is_told_how_long_it_takes() {
     let (mut record, now) = (Record::default(), start());

@@ -108,7 +108,7 @@ fn no_release_waits_for_a_recorder() {
     });
 }
 
-/// The thread that renews notices one of them, and is blocked. The other is noticed by whoever waits for it.
+/// The thread that renews notices one loss, and is blocked. The task that waits for the other notices that one.
 #[test]
 fn no_loss_waits_for_a_recorder() {
     goes_on("a loss", async |locks| {

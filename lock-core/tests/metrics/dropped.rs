@@ -55,7 +55,7 @@ impl Backend for Slow {
 
 type Work = fn(Locks) -> LocalBoxFuture<'static, ()>;
 
-/// What a program does with its locks: each is dropped at every await.
+/// Uses of locks: each is dropped at every await.
 const DONE: [(&str, Work); 8] = [
     ("a try", |locks| Box::pin(async move { drop(locks.lock("a").try_acquire().await.unwrap()) })),
     ("a wait", |locks| {

@@ -11,7 +11,7 @@ use tenure_core::{
 };
 use tokio::{runtime::Builder, sync::Notify, task::yield_now};
 
-/// Whoever looks first, and whatever is dropped afterwards.
+/// A release or drop after the loss does not count it again.
 #[test]
 fn a_loss_counts_once_with_its_cause() {
     for cause in [LossCause::Expired, LossCause::MaxHold, LossCause::Forced] {
@@ -89,7 +89,7 @@ struct AnswersLater {
     memory: Memory,
     asked: Arc<Notify>,
     may_answer: Arc<Notify>,
-    /// What comes in place of the memory's answer to a renewal.
+    /// Replaces the memory's answer to a renewal.
     renewal: Option<Result<Renewal, ()>>,
 }
 
@@ -192,7 +192,7 @@ fn released_twice(forced: bool, mut is: impl FnMut(&mut Record)) {
         };
         runtime().block_on(answered(1.0));
         kept.block_on(answered(2.0));
-        // What comes after an answer is done by then, too.
+        // Waits for the work after each answer, too.
         runtime().block_on(locks.close());
         drop(kept);
     });

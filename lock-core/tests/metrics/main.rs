@@ -1,4 +1,4 @@
-//! What is measured of waits, holds and requests, and that nothing is left over whatever happens to them.
+//! Metrics of waits, holds and requests. No gauge keeps counting one that has ended.
 
 mod blocked;
 mod dropped;

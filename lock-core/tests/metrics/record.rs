@@ -1,4 +1,4 @@
-//! What was recorded, by one case alone.
+//! The metrics that one case recorded.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use std::{collections::BTreeMap, future::Future, time::Duration};
@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 /// A metric's name and labels, as in `held{group=-,mode=exclusive,store=memory}`, without `tenure_`.
 pub(crate) type Series = String;
 
-/// What was recorded so far.
+/// The metrics recorded so far.
 pub(crate) struct Record {
     new: Snapshotter,
     pub(crate) numbers: BTreeMap<Series, f64>,

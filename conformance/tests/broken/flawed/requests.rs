@@ -1,4 +1,4 @@
-//! What a flawed store does with each request.
+//! A flawed store's handling of each request.
 
 use super::{Client, Flaw, HOP};
 use std::{
@@ -15,7 +15,7 @@ use tenure_core::{
 /// As many parties as the cases count.
 const THREE: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
-/// How often whoever is not told asks: longer than the cases allow for, by more than a busy machine takes.
+/// How often a waiter without wake-ups asks: longer than the cases allow, by more than a busy machine takes.
 const SELDOM: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -30,7 +30,7 @@ impl Client {
     }
 }
 
-/// A place among the waiters, which goes with whoever has it.
+/// A place among the waiters, which goes with its waiter.
 struct Place<'a>(&'a Client, ClaimId);
 
 impl Drop for Place<'_> {
@@ -136,7 +136,7 @@ impl Backend for Client {
                 }
             }
             Flaw::WithdrawsNothing => {
-                // In a task: its place in the queue outlasts whoever took it, as on a server.
+                // In a task: its place in the queue outlasts the caller, as on a server.
                 let (memory, inner) = (self.world.memory.clone(), self.claim(claim));
                 let standing = tokio::spawn(async move { memory.acquire(&inner).await });
                 let grant = standing.await.map_err(StoreError::unavailable)??;
@@ -178,7 +178,7 @@ impl Backend for Client {
             return Ok(vec![Renewal::Renewed; grants.len()]);
         }
         let stood = match self.flaw {
-            // What stands now is renewed, whatever becomes of it meanwhile.
+            // Grants that stand now are renewed, even if they end meanwhile.
             Flaw::LooksThenRenews => {
                 let stood = self.world.memory.renew(&inner).await?;
                 tokio::time::sleep(HOP).await;
@@ -237,7 +237,7 @@ impl Backend for Client {
             Flaw::UpgradesAnybody => return Ok(Conversion::Converted),
             Flaw::DowngradesByReleasing => {
                 self.world.memory.release(&inner).await?;
-                // Whoever waits comes first.
+                // Waiters come first.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let Grant { claim: id, name, lease, .. } = inner;
                 let again =
@@ -317,7 +317,7 @@ impl Backend for Client {
         }
     }
 
-    /// Whoever waits through this backend is told nothing any more, if that is the flaw.
+    /// Waiters of this client get no more wake-ups, if that is the flaw.
     async fn close(&self) {
         self.closed.notify_waiters();
     }
