@@ -7,7 +7,7 @@
 //! Control characters stand on the page as Unicode's pictures of them: `␟` is the unit separator.
 
 use crate::{
-    check::{Check, Stop, ensure},
+    check::{Check, Stop, ensure, eventually},
     pause,
 };
 use std::{
@@ -24,6 +24,8 @@ use tenure_core::{
 
 /// The lease of every grant.
 const LEASE: Duration = Duration::from_mins(10);
+/// How long the waiter may take to come.
+const HANG: Duration = Duration::from_mins(2);
 /// The random id that a placeholder becomes.
 const ANY_ID: &str = "0b0e5c1e-9f0f-4d0c-8f0e-1a2b3c4d5e6f";
 /// Tokens that are times are greater. Others stand in few places, where the test itself finds them.
@@ -156,10 +158,9 @@ impl Scene {
         if client.capabilities().waiting {
             let claim = WAITER.claim();
             let waiter = scene.waiter.insert(tokio::spawn(async move { other.acquire(&claim).await }));
-            while client.waiting(&name(WAITER.name)).await?.is_empty() {
-                ensure!(!waiter.is_finished(), "the waiter does not wait");
-                pause::look_again().await;
-            }
+            let waits = async || !client.waiting(&name(WAITER.name)).await.unwrap_or_default().is_empty();
+            eventually!(HANG, waits().await || waiter.is_finished(), "the waiter waits");
+            ensure!(!waiter.is_finished(), "the waiter does not wait");
         }
         if client.capabilities().latches {
             let step = LatchStep::CountDown { party: name("pod-1"), of: THREE };

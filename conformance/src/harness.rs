@@ -6,7 +6,6 @@ use crate::{
     suite::{Outcome, Tested},
     victim,
 };
-use futures_util::future::OptionFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,7 +20,7 @@ use tokio::{
 
 /// How many cases run at once by default (`--test-threads`). Most are those that wait for a server of their own.
 const TOGETHER: usize = 48;
-/// How many of them at most share their store: these keep a processor busy.
+/// How many at most share their store, or run in virtual time: these keep a processor busy.
 const SHARING: usize = 12;
 /// After how many of these comes one that has a server for itself.
 const BETWEEN: usize = 4;
@@ -103,17 +102,16 @@ struct Turn {
     tested: Arc<Tested>,
     /// The store whose turn is next. Servers take seconds to start; meanwhile this one's cases run.
     next: Option<Arc<Tested>>,
-    /// A case that shares its store takes one permit of it.
+    /// For cases that keep a processor busy.
     sharing: Arc<Semaphore>,
 }
 
 impl Turn {
     async fn run(self, case: Case) -> Outcome {
-        let _permit = OptionFuture::from((!case.alone).then(|| self.sharing.acquire())).await;
         if let Some(next) = self.next {
             tokio::spawn(next.start());
         }
-        self.tested.run(case).await
+        self.tested.run(case, &self.sharing).await
     }
 }
 

@@ -45,7 +45,7 @@
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | a check of client histories against the contract | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
-//! | the entries that a store keeps, pinned on a page | [`format`] |
+//! | the entries that a store keeps, pinned on a page | [`mod@format`] |
 //! | the parts of a case | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`], [`pause`] |
 //!
 //! # Reading the code

@@ -6,6 +6,7 @@ use crate::{
 };
 use futures_util::{StreamExt, stream};
 use std::{collections::BTreeMap, fmt, sync::Arc};
+use tokio::sync::Semaphore;
 
 /// How many cases run at once.
 const TOGETHER: usize = 16;
@@ -68,10 +69,12 @@ pub async fn run(subjects: Subjects, filter: &str, mut progress: impl FnMut(&Ent
     let chosen = every.filter(|(case, tested)| {
         tested.shows(case) && case.full_name(tested.subject.name()).contains(filter)
     });
+    let permits = Semaphore::new(TOGETHER);
+    let permits = &permits;
     let mut running = stream::iter(chosen.enumerate())
         .map(|(at, (case, tested))| async move {
             let subject = tested.subject.name().to_owned();
-            let outcome = tested.run(case).await;
+            let outcome = tested.run(case, permits).await;
             (at, Entry { subject, group: case.group, case: case.name, outcome })
         })
         .buffer_unordered(TOGETHER);

@@ -5,10 +5,11 @@ use crate::{
     check::{Check, Stop, chain},
     is_required,
 };
+use futures_util::future::OptionFuture;
 use std::{collections::HashMap, sync::Arc};
 use tokio::{
     runtime::Builder,
-    sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, oneshot},
+    sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, oneshot},
 };
 
 /// The outcome of one case on one store.
@@ -45,9 +46,10 @@ impl Tested {
         self.subject.shows(case.group) && (case.clock != Clock::Virtual || self.subject.simulated().is_some())
     }
 
-    /// Runs one case.
-    pub(crate) async fn run(self: Arc<Self>, case: Case) -> Outcome {
+    /// Runs one case. One that keeps a processor busy takes a permit.
+    pub(crate) async fn run(self: Arc<Self>, case: Case, permits: &Semaphore) -> Outcome {
         if let Some(subject) = self.subject.simulated().filter(|_| case.clock != Clock::Wall) {
+            let _permit = permits.acquire().await;
             return simulate(subject, case).await;
         }
         if let Err(absent) = self.started().await {
@@ -58,6 +60,9 @@ impl Tested {
             };
         }
         let _quiet = Access::at(&self.quiet, case.alone).await;
+        // The access comes first: a case that waits for it needs no permit meanwhile. One that has the store alone mostly
+        // waits.
+        let _permit = OptionFuture::from((!case.alone).then(|| permits.acquire())).await;
         let outcome = outcome_of(Arc::clone(&self.subject), case).await;
         if case.alone { self.healed(outcome).await } else { outcome }
     }
@@ -177,7 +182,7 @@ mod tests {
     async fn tested(absent: Option<&'static str>, case: Case) -> Outcome {
         let subject = InMemory { memory: Memory::new(), absent };
         let tested = Tested::all(Subjects::new().with(subject)).remove(0);
-        tested.run(case).await
+        tested.run(case, &Semaphore::new(1)).await
     }
 
     async fn outcome(absent: Option<&'static str>, run: for<'a> fn(&'a Stage) -> Running<'a>) -> Outcome {
@@ -219,7 +224,7 @@ mod tests {
         }
         let subject = InMemory { memory: Memory::new(), absent: None };
         let tested = Tested::all(Subjects::new().with(subject)).remove(0);
-        let leaked = tested.run(Case::new("group", "name", leaks)).await;
+        let leaked = tested.run(Case::new("group", "name", leaks), &Semaphore::new(1)).await;
         failed(&leaked, "no queue is left in Client");
     }
 

@@ -250,6 +250,27 @@ async fn drip_hands_bytes_on_one_at_a_time_until_it_ends() {
 }
 
 #[tokio::test]
+async fn connection_that_lost_bytes_passes_none_until_it_is_mended() {
+    for lost in [Flow::Drop, Flow::StopAt(&["lost"])] {
+        for later in [Flow::Drip(Duration::from_millis(1)), Flow::Delay(Duration::from_millis(1)), Flow::Pass]
+        {
+            let proxy = proxy().await;
+            let mut stream = connect(&proxy).await;
+            assert_eq!(ask(&mut stream, "before").await.unwrap(), "abefore");
+            proxy.set(Direction::Requests, lost);
+            stream.write_all(b"lost").await.unwrap();
+            timeout(LONG, proxy.until(|c| c.requests.dropped == 4)).await.unwrap();
+            proxy.set(Direction::Requests, later);
+            stream.write_all(b"later").await.unwrap();
+            let counters = timeout(LONG, proxy.until(|c| c.requests.dropped == 9)).await.unwrap();
+            assert_eq!(counters.requests.passed, 6, "{lost:?}, then {later:?}");
+            proxy.mend().await.unwrap();
+            assert!(is_reset(&reply(&mut stream).await), "{lost:?}, then {later:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn mending_delivers_delayed_bytes() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;

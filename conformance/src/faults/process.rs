@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Subject,
     check::{Check, Stop, chain, within},
-    judge::{Event, Recorder},
+    judge::{Event, Recorder, What},
     parent,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -87,7 +87,7 @@ pub(super) struct Process {
     pub(super) name: String,
     child: Child,
     control: Control,
-    /// Whether it is this version's client, and has begun to work.
+    /// Whether it is this version's client, and was granted a lock: all that it starts has begun.
     works: Arc<AtomicBool>,
     /// Whether it hangs.
     listening: JoinHandle<Check<bool>>,
@@ -127,8 +127,10 @@ impl Process {
         let (shelf, answers, begun) = (shelf.clone(), Arc::clone(&commands), Arc::clone(&works));
         let is_ours = !name.contains(BESIDE);
         let listening = tokio::spawn(async move {
-            let heard = |event| {
-                begun.store(is_ours, Ordering::Relaxed);
+            let heard = |event: Event| {
+                if matches!(event.what, What::Granted { .. }) {
+                    begun.store(is_ours, Ordering::Relaxed);
+                }
                 heard.add(event);
             };
             listen(said, answers, heard, shelf).await;
@@ -152,7 +154,7 @@ impl Process {
     /// Whether it can go on without files. Another program may be a script, which needs some for each of its steps, and
     /// this suite's clients need some to begin.
     pub(super) fn can_lack_files(&self) -> bool {
-        self.works.load(Ordering::Relaxed)
+        cfg!(any(target_os = "linux", target_os = "android")) && self.works.load(Ordering::Relaxed)
     }
 
     /// Keeps it from opening files and connections, or lets it open them again. It keeps those that it has.

@@ -142,7 +142,7 @@ impl Worker {
             let elsewhere = in_own_runtime(move || async move { Ok(asking.carry_out(wanted).await) });
             elsewhere.await.unwrap_or_else(|stop| match stop {
                 // A process without file descriptors makes no runtime.
-                Stop::Failed(why) if why.contains("os error 24") => Err(why),
+                Stop::Failed(why) if why.contains("os error 24") || why.contains("os error 22") => Err(why),
                 stop => panic!("a runtime that ends: {stop:?}"),
             })
         } else {

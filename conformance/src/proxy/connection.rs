@@ -264,24 +264,31 @@ impl Connections {
         direction: Direction,
     ) -> io::Result<()> {
         let mut flow = state.flow(direction).subscribe();
-        let mut stopped = false;
+        // Whether a word stopped this side, and whether bytes were lost: what comes later would have no place.
+        let (mut stopped, mut lost) = (false, false);
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         while let Some((arrived, mut event)) = receiver.recv().await {
-            let mut now = due(arrived, &mut flow).await.ok_or_else(gone)?;
-            while let (Flow::Drip(pause), Event::Bytes(bytes)) = (now, &mut event) {
-                let Some((first, rest)) = bytes.split_first() else { break };
+            loop {
+                let now = due(arrived, &mut flow).await.ok_or_else(gone)?;
+                let Event::Bytes(bytes) = &mut event else { break };
+                stopped |= now.stops_at(bytes);
+                lost |= stopped || now == Flow::Drop;
+                let (Flow::Drip(pause), false, Some((first, rest))) = (now, lost, bytes.split_first()) else {
+                    break;
+                };
                 writer.write_all(&[*first]).await?;
                 self.counters.send_modify(|c| c.traffic(direction).passed += 1);
                 *bytes = rest.to_vec();
+                if bytes.is_empty() {
+                    break;
+                }
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     changed = flow.changed() => changed.map_err(|_| gone())?,
                 }
-                now = due(arrived, &mut flow).await.ok_or_else(gone)?;
             }
-            stopped |= matches!(&event, Event::Bytes(bytes) if now.stops_at(bytes));
             match event {
-                Event::Bytes(bytes) if stopped || now == Flow::Drop => {
+                Event::Bytes(bytes) if lost => {
                     state.torn.store(true, Ordering::Relaxed);
                     self.counters.send_modify(|c| c.traffic(direction).dropped += bytes.len() as u64);
                 }

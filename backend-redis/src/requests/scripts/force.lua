@@ -7,6 +7,10 @@ if not value then
   return { time[1], time[2], false, -2, false }
 end
 local left, last, held = redis.call('PTTL', KEYS[1]), text_at(KEYS[2]), read(value)
+if type(last) == 'string' and string.find(last, '^format ') then
+  -- Of a later version, which could not be told of the forced release.
+  return { err = 'BADRECORD \30' .. KEYS[2] .. '\30' .. string.sub(last, 1, 40) .. '\30' }
+end
 local latest, marks = string.match(last or '', '^%d+ (%S+)'), {}
 for at, line in ipairs(held) do
   local claim = string.match(line, '^%S+')
