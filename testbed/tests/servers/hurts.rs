@@ -177,6 +177,9 @@ async fn drips(server: &Server) {
     open.put("bytes").await.unwrap();
     server.saboteur().drip(Duration::from_millis(1)).await.unwrap();
     assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("bytes"));
+    // A client may not ask again before it has the whole answer, whose end is still on its way.
+    server.saboteur().mend().await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("bytes"));
     let passed = server.proxy().unwrap().counters().requests.passed;
     server.saboteur().drip(LONG).await.unwrap();
     hangs(open.get()).await;
