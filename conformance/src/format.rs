@@ -1,10 +1,10 @@
-//! What a store keeps, entry by entry, pinned on a page: today's build writes it, and reads what stands there.
+//! The entries that a store keeps, compared with a page: this build must write them like that, and read them.
 //!
-//! Two clients bring about one [`Scene`], whose claims are always the same. Only times, tokens and random ids differ; the
-//! page has placeholders for these. So a change of the format cannot pass unseen, and each build reads what any build wrote
-//! whose entries stand on the page.
+//! Two clients play one [`Scene`] with the same claims each time. The page has placeholders for times, tokens and random
+//! ids, which differ. So a change of the format fails a test, and this build reads the entries of each build that wrote
+//! what the page shows.
 //!
-//! Control characters stand on the page as Unicode's pictures of them: `␟` is the unit separator.
+//! The page shows control characters as Unicode's pictures of them: `␟` is the unit separator.
 
 use crate::{
     check::{Check, Stop, ensure, eventually},
@@ -116,7 +116,7 @@ fn parts(backend: &dyn Backend) -> Vec<Part> {
     PARTS.into_iter().filter(plays).collect()
 }
 
-/// What the scene left in a store.
+/// A scene that was played in a store: its grants, and its waiter.
 #[derive(Debug)]
 pub struct Scene {
     grants: Vec<(Part, Grant)>,
@@ -158,8 +158,12 @@ impl Scene {
         if client.capabilities().waiting {
             let claim = WAITER.claim();
             let waiter = scene.waiter.insert(tokio::spawn(async move { other.acquire(&claim).await }));
-            let waits = async || !client.waiting(&name(WAITER.name)).await.unwrap_or_default().is_empty();
-            eventually!(HANG, waits().await || waiter.is_finished(), "the waiter waits");
+            let queue = name(WAITER.name);
+            eventually!(
+                HANG,
+                !client.waiting(&queue).await?.is_empty() || waiter.is_finished(),
+                "the waiter waits"
+            );
             ensure!(!waiter.is_finished(), "the waiter does not wait");
         }
         if client.capabilities().latches {
@@ -258,12 +262,12 @@ impl Page {
     }
 }
 
-/// What another build is said to have written.
+/// The entries of the page, as another build would have written them.
 #[derive(Debug)]
 pub struct Entries {
     /// To be put into an empty store.
     pub lines: Vec<String>,
-    /// The same as on the page.
+    /// The page's lines, with their placeholders.
     written: Vec<String>,
     /// The token before those of the entries.
     last: u64,

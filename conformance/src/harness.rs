@@ -117,7 +117,7 @@ impl Turn {
 
 /// The cases of a store.
 struct Lane<T> {
-    /// What its [faults disturb](crate::Subject::disturbs).
+    /// The server that its faults [disturb](crate::Subject::disturbs).
     server: String,
     cases: Vec<(Case, T)>,
 }

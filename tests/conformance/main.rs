@@ -105,7 +105,7 @@ fn main() -> ExitCode {
 #[allow(unused_mut, reason = "without any store there is nothing to add")]
 fn subjects() -> Subjects {
     let mut subjects = Subjects::new();
-    // What takes longest comes first: faults of these servers take their time.
+    // These servers take longest to recover from faults, so their cases come first.
     #[cfg(feature = "zookeeper")]
     {
         // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.

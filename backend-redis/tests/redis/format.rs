@@ -90,7 +90,7 @@ async fn keys_of_the_page_are_read() {
 #[tokio::test]
 async fn later_format_is_named_and_lets_nobody_in() {
     let server = Server::start();
-    let (key, later) = ("tenure:a\u{1f}{tenure:a}r", "format 2 whatever follows");
+    let (key, later) = ("tenure:a\u{1f}{tenure:a}r", "format 2 fields of a later version");
     for client in server.both().await {
         for mode in [Mode::Exclusive, Mode::Shared] {
             server.tell::<()>(&["SET", key, later]);

@@ -8,7 +8,7 @@ if not value then
 end
 local left, last, held = redis.call('PTTL', KEYS[1]), text_at(KEYS[2]), read(value)
 if type(last) == 'string' and string.find(last, '^format ') then
-  -- Of a later version, which could not be told of the forced release.
+  -- A later version wrote it. This one cannot note there which claims it released by force.
   return { err = 'BADRECORD \30' .. KEYS[2] .. '\30' .. string.sub(last, 1, 40) .. '\30' }
 end
 local latest, marks = string.match(last or '', '^%d+ (%S+)'), {}

@@ -4,7 +4,7 @@
 local function mark(record, new, remember)
   local now, last = tonumber(redis.call('TIME')[1]), text_at(record) or '0 -'
   if last == 0 or not string.find(last, '^%d') then
-    -- Another program's, or of a later format. It lets nobody in, and so no straggler either.
+    -- Another program or a later version wrote it. No claim is granted beside it, and so no late one.
     return
   end
   local marks, withdrawals, oldest = {}, 0
