@@ -5,10 +5,10 @@ use std::{fmt, iter, sync::Arc, time::Duration};
 
 /// An error: what went wrong, with which name in which store, and what to do.
 ///
-/// Messages never contain passwords. The store's own words are in [`source`](std::error::Error::source).
+/// Messages never contain passwords.
 ///
-/// `{}` is the message alone. `{:?}` adds the [`causes`](Self::causes), because a program whose `main` returns the
-/// error prints it in this form. `{:#?}` shows the variant and its fields.
+/// `{}` is the message, with the reason that the store gave. `{:?}` adds the other [`causes`](Self::causes), because a
+/// program whose `main` returns the error prints it in this form. `{:#?}` shows the variant and its fields.
 ///
 /// # Examples
 ///
@@ -17,18 +17,15 @@ use std::{fmt, iter, sync::Arc, time::Duration};
 ///
 /// let refused = StoreError::failed("the server's disk is full; make room on it");
 /// let error = Error::from_store(&"postgres://db:5432/app".into(), Operation::Connecting, refused);
-/// assert_eq!(error.to_string(), "postgres://db:5432/app failed (connecting)");
 /// assert_eq!(
-///     format!("{error:?}"),
-///     "postgres://db:5432/app failed (connecting)\n  because: the server's disk is full; make room on it"
+///     error.to_string(),
+///     "postgres://db:5432/app failed (connecting): the server's disk is full; make room on it"
 /// );
 /// assert!(format!("{error:#?}").starts_with("Store {\n"));
 /// ```
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not acquired within the time set with [`wait`](crate::Lock::wait).
-    #[error("lock {name:?} in {store} was not acquired within {waited:?}: {}", reason(holders))]
     Timeout {
         /// The lock's name.
         name: Name,
@@ -42,7 +39,6 @@ pub enum Error {
         holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. Another holder may have changed protected data.
-    #[error("lock {name:?} in {store} was lost: {cause}; protected data may have changed")]
     Lost {
         /// The lock's name.
         name: Name,
@@ -53,10 +49,6 @@ pub enum Error {
     },
     /// The [`owner`](crate::Lock::owner) already holds the name in a mode that does not cover the requested one, so it
     /// would wait for itself.
-    #[error(
-        "the owner already holds lock {name:?} in {store} {held}, so acquiring it {wanted} would deadlock; release it first{}",
-        if *held == Mode::Shared { ", or upgrade the reader's guard" } else { "" }
-    )]
     WouldDeadlock {
         /// The lock's name.
         name: Name,
@@ -68,21 +60,17 @@ pub enum Error {
         wanted: Mode,
     },
     /// The store could not be reached or did not answer in time.
-    #[error("{store} is unavailable ({during}); check that it is running and reachable, then try again")]
     Unavailable {
         /// The store.
         store: Arc<str>,
         /// The operation.
         during: Operation,
-        /// The words of the store or its client library.
-        #[source]
+        /// The reason that the store or its client library gave.
         source: StoreError,
     },
     /// The text is not a valid lock name.
-    #[error(transparent)]
-    InvalidName(#[from] InvalidName),
+    InvalidName(InvalidName),
     /// An option has an invalid value.
-    #[error("invalid {option}: {given}; expected {allowed}")]
     InvalidOption {
         /// The option's name.
         option: &'static str,
@@ -92,7 +80,6 @@ pub enum Error {
         allowed: String,
     },
     /// The URL of a store is invalid. The page `docs/urls.md` and `tenure help urls` list all forms.
-    #[error("invalid store URL {url:?}: {problem}; {valid}")]
     InvalidUrl {
         /// The URL, without password and query.
         url: String,
@@ -102,7 +89,6 @@ pub enum Error {
         valid: String,
     },
     /// The state of the guard's hold does not allow the call.
-    #[error("lock {name:?} in {store} {problem}")]
     Conflict {
         /// The lock's name.
         name: Name,
@@ -112,18 +98,15 @@ pub enum Error {
         problem: String,
     },
     /// Clients disagree about how many permits a semaphore has, or how many parties a latch waits for.
-    #[error("the clients of {store} disagree ({during})")]
     Mismatch {
         /// The store.
         store: Arc<str>,
         /// The operation.
         during: Operation,
         /// Both numbers, as text.
-        #[source]
         source: StoreError,
     },
     /// The store does not support this.
-    #[error("{store} does not support {capability}")]
     Unsupported {
         /// The store.
         store: Arc<str>,
@@ -131,20 +114,17 @@ pub enum Error {
         capability: Capability,
     },
     /// [`Locks::close`](crate::Locks::close) was called.
-    #[error("this client of {store} is closed; connect again to acquire locks")]
     Closed {
         /// The store.
         store: Arc<str>,
     },
     /// The store answered that it cannot carry out the request, and asking again will not help.
-    #[error("{store} failed ({during})")]
     Store {
         /// The store.
         store: Arc<str>,
         /// The operation.
         during: Operation,
-        /// The words of the store or its client library.
-        #[source]
+        /// The reason that the store or its client library gave.
         source: StoreError,
     },
 }
@@ -152,10 +132,14 @@ pub enum Error {
 impl Error {
     /// Returns whether the same call may succeed later although nothing is repaired.
     ///
-    /// `false` after a loss: check first what the lock protected.
+    /// `false` after a loss, and if a release failed: check first what the lock protected.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Unavailable { during, .. } => !matches!(during, Operation::Releasing(_)),
+            _ => false,
+        }
     }
 
     /// Returns its causes, the outermost first: the text of each [`source`](std::error::Error::source). A text that the
@@ -220,6 +204,69 @@ impl Error {
             Kind::Mismatch => Self::Mismatch { store, during, source },
             Kind::Unsupported(capability) => Self::Unsupported { store, capability },
         }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout { name, store, waited, holders } => {
+                let reason = reason(holders);
+                write!(f, "lock {name:?} in {store} was not acquired within {waited:?}: {reason}")
+            }
+            Self::Lost { name, store, cause } => {
+                write!(f, "lock {name:?} in {store} was lost: {cause}; protected data may have changed")
+            }
+            Self::WouldDeadlock { name, store, held, wanted } => {
+                let or = if *held == Mode::Shared { ", or upgrade the reader's guard" } else { "" };
+                write!(
+                    f,
+                    "the owner already holds lock {name:?} in {store} {held}, so acquiring it {wanted} would deadlock; \
+                     release it first{or}"
+                )
+            }
+            Self::Unavailable { store, during, source } => {
+                write!(f, "{store} is unavailable ({during}): {source}; ")?;
+                match during {
+                    Operation::Releasing(_) => write!(f, "the lock becomes free when its lease expires"),
+                    _ => write!(f, "check that it is running and reachable, then try again"),
+                }
+            }
+            Self::InvalidName(invalid) => write!(f, "{invalid}"),
+            Self::InvalidOption { option, given, allowed } => {
+                write!(f, "invalid {option}: {given}; expected {allowed}")
+            }
+            Self::InvalidUrl { url, problem, valid } => {
+                write!(f, "invalid store URL {url:?}: {problem}; {valid}")
+            }
+            Self::Conflict { name, store, problem } => write!(f, "lock {name:?} in {store} {problem}"),
+            Self::Mismatch { store, during, source } => {
+                write!(f, "the clients of {store} disagree ({during}): {source}")
+            }
+            Self::Unsupported { store, capability } => write!(f, "{store} does not support {capability}"),
+            Self::Closed { store } => {
+                write!(f, "this client of {store} is closed; connect again to acquire locks")
+            }
+            Self::Store { store, during, source } => write!(f, "{store} failed ({during}): {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    /// The cause of the reason that the message ends with.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unavailable { source, .. } | Self::Mismatch { source, .. } | Self::Store { source, .. } => {
+                source.source()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<InvalidName> for Error {
+    fn from(invalid: InvalidName) -> Self {
+        Self::InvalidName(invalid)
     }
 }
 
@@ -302,8 +349,7 @@ mod tests {
     fn debug_format_shows_message_and_causes() {
         let shown = format!("{:?}", Err::<(), _>(unavailable()));
         let expected = [
-            r#"Err(postgres://db:5432/app is unavailable (acquiring "a"); check that it is running and reachable, then try again"#,
-            "  because: no connection to db:5432",
+            r#"Err(postgres://db:5432/app is unavailable (acquiring "a"): no connection to db:5432; check that it is running and reachable, then try again"#,
             "  because: I/O error: connection reset)",
         ];
         assert_eq!(shown, expected.join("\n"));

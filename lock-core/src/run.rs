@@ -25,6 +25,9 @@ impl Lock {
     /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] if the lock was lost before the work was done and the
     /// lock was released. The work's result is then dropped, because another holder may have worked meanwhile.
     ///
+    /// If the store cannot be told of the release, the result counts: the lock was held until the work was done, and
+    /// becomes free when its lease expires.
+    ///
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled, and if the work panics.
@@ -103,8 +106,19 @@ pub(crate) async fn run_under<Work: Future>(
         }
     };
     match outcome {
-        Some(output) => guard.release().await.map(|()| output),
+        Some(output) => released(guard).await.map(|()| output),
         None => Err(guard.lost_error()),
+    }
+}
+
+/// Releases the lock of work that is done. The work counts although the store cannot be told: the lock was held until then.
+async fn released(guard: Guard) -> Result<(), Error> {
+    match guard.release().await {
+        Err(error @ (Error::Unavailable { .. } | Error::Store { .. })) => {
+            tracing::warn!(%error, "the work is done, but its lock could not be released");
+            Ok(())
+        }
+        outcome => outcome,
     }
 }
 
@@ -148,7 +162,7 @@ impl<Items: Stream> Stream for HeldStream<Items> {
             }
             if let Phase::Running { items, guard, .. } = std::mem::replace(&mut self.phase, Phase::Over) {
                 drop(items);
-                self.phase = Phase::Releasing(Box::pin(guard.release()));
+                self.phase = Phase::Releasing(Box::pin(released(guard)));
             }
         }
     }
@@ -162,5 +176,36 @@ impl<Items> fmt::Debug for HeldStream<Items> {
             Phase::Over => "over",
         };
         f.debug_struct("HeldStream").field("phase", &phase).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backend, Grant, Locks, Memory, Release, StoreError, async_trait, forward_backend};
+    use futures_util::{StreamExt, stream};
+
+    /// A store that cannot be told of a release.
+    struct Refuses(Memory, fn() -> StoreError);
+
+    #[async_trait]
+    impl Backend for Refuses {
+        forward_backend!(self => self.0, except release);
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            Err(self.1())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_counts_if_its_release_fails() {
+        for error in [|| StoreError::unavailable("down"), || StoreError::failed("forbidden")] {
+            let locks = Locks::new(Refuses(Memory::new(), error));
+            assert_eq!(locks.lock("a").run(async |_| 42).await.unwrap(), 42);
+            let items = locks.lock("a").run_stream(|_| stream::iter(1..=3)).await.unwrap();
+            let items: Vec<_> = items.map(Result::unwrap).collect().await;
+            assert_eq!(items, [1, 2, 3]);
+            let error = locks.lock("a").acquire().await.unwrap().release().await.unwrap_err();
+            assert!(!error.is_retryable(), "{error:?}");
+        }
     }
 }
