@@ -80,7 +80,7 @@ const FEATURES: &[(&str, &[&str])] = &[
             "rediss+redlock",
         ],
     ),
-    ("postgres", &["postgres"]),
+    ("postgres", &["postgres", "postgresql"]),
     ("mysql", &["mysql", "mariadb"]),
     ("zookeeper", &["zookeeper"]),
     ("zookeeper-tls", &["zookeeper+tls"]),

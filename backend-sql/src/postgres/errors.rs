@@ -120,7 +120,9 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             (false, format!("the pooler in front of {} is in statement mode ({message}); set its pool_mode to \
                              transaction, or use strategy=lease-row", origin.store))
         }
-        code::WRONG_PASSWORD => (false, format!("the server refused the password of user {user}; check it")),
+        code::WRONG_PASSWORD => {
+            (false, format!("the server refused the password of user {user}, or got none; check it"))
+        }
         code::NOT_AUTHORIZED => {
             (false, format!("the server refused user {user} ({message}); check user, password and pg_hba.conf"))
         }
@@ -133,10 +135,16 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             "the server is read-only: it is a standby, or default_transaction_read_only is on; connect to the primary"
                 .to_owned(),
         ),
-        code::TOO_MANY_CONNECTIONS => (
-            true,
-            format!("the server has no connection left ({message}); raise max_connections, or use fewer clients or a pooler"),
-        ),
+        code::TOO_MANY_CONNECTIONS => {
+            let raise = if message.contains("for role") {
+                format!("raise the CONNECTION LIMIT of role {user}")
+            } else if message.contains("for database") {
+                "raise the CONNECTION LIMIT of the database".to_owned()
+            } else {
+                "raise max_connections".to_owned()
+            };
+            (true, format!("the server has no connection left ({message}); {raise}, or use fewer clients or a pooler"))
+        }
         code::CANCELED | code::LOCK_TIMEOUT => (
             true,
             format!(
@@ -212,6 +220,8 @@ fn no_permission(origin: &Origin<'_>, error: &dyn DatabaseError) -> String {
             "user {user} cannot create the table {table} ({message}); create it with the DDL that `{schema}` prints, or \
              GRANT CREATE on its schema"
         )
+    } else if message.contains("for database") {
+        format!("user {user} may not connect to this database ({message}); GRANT CONNECT on it to {user}")
     } else if message.contains("process") {
         format!(
             "user {user} cannot end the holder's connection ({message}); log in as the user whose connection it is"

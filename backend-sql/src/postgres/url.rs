@@ -11,7 +11,10 @@ type Parameter = url::Parameter<PostgresOptions>;
 
 impl PostgresOptions {
     const URLS: Urls<Self> = Urls {
-        schemes: &[Scheme { form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "PostgreSQL" }],
+        schemes: &[
+            Scheme { form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "PostgreSQL" },
+            Scheme { form: "postgresql://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "the same" },
+        ],
         parameters: &[
             Self::PARAMETERS,
             &[

@@ -17,6 +17,8 @@ cases!("errors":
     a_statement_timeout.on(&[Kind::Postgres, Kind::Mariadb]).of_lease_rows(),
     a_statement_timeout_ends_no_wait.of_row_locks(),
     user_who_may_only_read_by_default_can_lock.on(&[Kind::Postgres]),
+    database_that_refuses_connections_is_named.on(&[Kind::Postgres]),
+    connection_limit_of_role_is_named.on(&[Kind::Postgres]),
     passing_errors_are_asked_again_until_they_pass.of_lease_rows(), lasting_errors_fail_at_once.of_lease_rows(),
 );
 
@@ -48,6 +50,25 @@ async fn a_wrong_password(table: &Table) {
 async fn a_missing_database(table: &Table) {
     let what_to_do = table.either("create it", "check its name");
     refused(table.options_at(&format!("{}_not", table.server.url())), ["_not", what_to_do]).await;
+}
+
+async fn database_that_refuses_connections_is_named(table: &Table) {
+    let (user, url) = table.user().await;
+    let mut admin = table.admin().await;
+    admin.execute(&format!("CREATE DATABASE closed_to_{user}")).await;
+    admin.execute(&format!("REVOKE CONNECT ON DATABASE closed_to_{user} FROM PUBLIC")).await;
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let closed = format!("closed_to_{user}");
+    refused(table.options_at(&format!("{server}/{closed}")), [&*user, &closed, "GRANT CONNECT"]).await;
+    admin.execute(&format!("DROP DATABASE {closed}")).await;
+}
+
+async fn connection_limit_of_role_is_named(table: &Table) {
+    let (user, url) = table.user().await;
+    table.admin().await.execute(&format!("ALTER ROLE {user} CONNECTION LIMIT 0")).await;
+    let error = table.options_at(&url).open().await.map(drop).unwrap_err();
+    words(&error, [&*format!("CONNECTION LIMIT of role {user}")]);
+    assert!(error.is_retryable(), "{error:?}");
 }
 
 async fn no_permission(table: &Table) {

@@ -48,3 +48,14 @@ fn commands_on_pages_are_valid() {
     }
     assert!(checked > 25, "only {checked} commands were found");
 }
+
+#[test]
+fn page_of_sql_databases_shows_the_schema() {
+    let schema = Command::new(env!("CARGO_BIN_EXE_tenure")).args(["schema", "postgres"]).output().unwrap();
+    let schema = String::from_utf8(schema.stdout).unwrap();
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/sql.md")).unwrap();
+    assert!(
+        schema.contains("CREATE TABLE") && page.contains(&schema),
+        "docs/sql.md does not show:\n{schema}"
+    );
+}
