@@ -2,7 +2,7 @@
 
 use crate::{
     bare::Bare,
-    server::Server,
+    server::{Server, locks},
     support::{Way, report},
 };
 use tenure_core::{ClaimId, Locks};
@@ -14,19 +14,27 @@ const TASKS: usize = 64;
 
 /// One task, one name.
 pub(crate) async fn one(server: &Server) {
-    let (commands, locks) = (Bare::new(server.connection().await), server.locks().await);
-    let (mut bare, mut ours) = (Way::new("two bare commands"), Way::new("tenure"));
+    let commands = Bare::new(server.connection().await);
+    let mut bare = Way::new("two bare commands");
+    let mut ours = [false, true].map(|fair| (fair, Way::new("tenure")));
+    let locks = [locks(&server.url(), false).await, locks(&server.url(), true).await];
     for _ in 0..ROUNDS {
         bare.round(CYCLES, async || bare_cycle(&commands, "bare").await).await;
-        ours.round(CYCLES, async || cycle(&locks, "a").await).await;
+        for ((fair, ours), locks) in ours.iter_mut().zip(&locks) {
+            ours.round(CYCLES, async || cycle(locks, &format!("fair={fair}")).await).await;
+        }
     }
-    report("redis: uncontended acquire + release", &bare, &ours);
+    for (fair, ours) in &ours {
+        report(&format!("redis: uncontended acquire + release{}", order(*fair)), &bare, ours);
+    }
 }
 
 /// Many tasks, each with a name of its own, on one connection.
 pub(crate) async fn many(server: &Server) {
-    let (commands, locks) = (Bare::new(server.connection().await), server.locks().await);
-    let (mut bare, mut ours) = (Way::new("two bare commands"), Way::new("tenure"));
+    let commands = Bare::new(server.connection().await);
+    let mut bare = Way::new("two bare commands");
+    let mut ours = [false, true].map(|fair| (fair, Way::new("tenure")));
+    let locks = [locks(&server.url(), false).await, locks(&server.url(), true).await];
     for _ in 0..ROUNDS {
         bare.round(1, async || {
             let mut tasks = JoinSet::new();
@@ -42,22 +50,31 @@ pub(crate) async fn many(server: &Server) {
             tasks.join_all().await;
         })
         .await;
-        ours.round(1, async || {
-            let mut tasks = JoinSet::new();
-            for number in 0..TASKS {
-                let locks = locks.clone();
-                tasks.spawn(async move {
-                    let name = format!("name {number}");
-                    for _ in 0..CYCLES / 10 {
-                        cycle(&locks, &name).await;
-                    }
-                });
-            }
-            tasks.join_all().await;
-        })
-        .await;
+        for ((fair, ours), locks) in ours.iter_mut().zip(&locks) {
+            ours.round(1, async || {
+                let mut tasks = JoinSet::new();
+                for number in 0..TASKS {
+                    let (locks, name) = (locks.clone(), format!("fair={fair} {number}"));
+                    tasks.spawn(async move {
+                        for _ in 0..CYCLES / 10 {
+                            cycle(&locks, &name).await;
+                        }
+                    });
+                }
+                tasks.join_all().await;
+            })
+            .await;
+        }
     }
-    report(&format!("redis: {TASKS} tasks on {TASKS} names, {} cycles each", CYCLES / 10), &bare, &ours);
+    for (fair, ours) in &ours {
+        let what =
+            format!("redis: {TASKS} tasks on {TASKS} names, {} cycles each{}", CYCLES / 10, order(*fair));
+        report(&what, &bare, ours);
+    }
+}
+
+fn order(fair: bool) -> &'static str {
+    if fair { ", fair=true" } else { "" }
 }
 
 /// A reader, beside the holder of a lock.

@@ -59,6 +59,8 @@ struct Topic {
     listeners: usize,
     state: SubscriptionState,
     bell: Arc<Notify>,
+    /// How often it has rung.
+    rings: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,22 +155,36 @@ impl Listening {
     }
 
     fn state(&self) -> SubscriptionState {
-        self.0
-            .hub
-            .topics()
-            .by_channel
-            .get(&self.0.channel)
-            .map_or(SubscriptionState::Wanted, |topic| topic.state)
+        self.topic().0
+    }
+
+    /// The state of its topic, and how often that has rung.
+    fn topic(&self) -> (SubscriptionState, u64) {
+        let topics = self.0.hub.topics();
+        topics.by_channel.get(&self.0.channel).map(|topic| (topic.state, topic.rings)).unwrap_or_default()
     }
 
     /// Waits until the server has confirmed the subscription or no longer serves it. In the latter case, asking it for
     /// the lock shows which server does.
     pub(crate) async fn confirmed(&self) {
+        self.until(|state, _| state != SubscriptionState::Wanted).await;
+    }
+
+    /// Waits for the first hint, or any other reason to ask again, after the server has confirmed the subscription.
+    pub(crate) async fn hint(&self) {
+        let (state, rings) = self.topic();
+        // A confirmation rings too.
+        let enough = rings + if state == SubscriptionState::Wanted { 2 } else { 1 };
+        self.until(|_, rings| rings >= enough).await;
+    }
+
+    async fn until(&self, so: impl Fn(SubscriptionState, u64) -> bool) {
         loop {
             let rung = self.next();
             tokio::pin!(rung);
             rung.as_mut().enable();
-            if self.state() != SubscriptionState::Wanted {
+            let (state, rings) = self.topic();
+            if so(state, rings) {
                 return;
             }
             rung.await;
@@ -247,8 +263,8 @@ impl Hub {
                     let said = message.get_payload_bytes();
                     if !said.is_empty() {
                         self.turns.pass_on(said);
-                    } else if let Some(topic) = self.topics().by_channel.get(message.get_channel_name()) {
-                        topic.bell.notify_waiters();
+                    } else if let Some(topic) = self.topics().by_channel.get_mut(message.get_channel_name()) {
+                        topic.ring();
                     }
                 }
             }
@@ -365,6 +381,11 @@ impl Topics {
 impl Topic {
     fn enter(&mut self, state: SubscriptionState) {
         self.state = state;
+        self.ring();
+    }
+
+    fn ring(&mut self) {
+        self.rings += 1;
         self.bell.notify_waiters();
     }
 }

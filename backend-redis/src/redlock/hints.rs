@@ -25,8 +25,16 @@ impl Voters {
 impl Hints {
     /// Waits until a majority of the servers has confirmed the subscription.
     pub(crate) async fn confirmed(&self) {
-        let confirmed: FuturesUnordered<_> = self.listening.iter().map(Listening::confirmed).collect();
-        let mut first = confirmed.take(self.needed);
+        self.majority(Listening::confirmed).await;
+    }
+
+    /// Waits until a majority has announced a release after it confirmed the subscription.
+    pub(crate) async fn from_majority(&self) {
+        self.majority(Listening::hint).await;
+    }
+
+    async fn majority<'a, F: Future<Output = ()>>(&'a self, each: impl Fn(&'a Listening) -> F) {
+        let mut first = self.listening.iter().map(each).collect::<FuturesUnordered<_>>().take(self.needed);
         while first.next().await.is_some() {}
     }
 

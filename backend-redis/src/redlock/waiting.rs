@@ -46,11 +46,6 @@ impl Voters {
 
     /// Waits for news of a release, at most for `at_most`.
     pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
-        let hints = self.listen(&claim.name);
-        let told = async {
-            hints.confirmed().await;
-            hints.next().gathered(at_most).await;
-        };
-        let _ = timeout(at_most, told).await;
+        let _ = timeout(at_most, self.listen(&claim.name).from_majority()).await;
     }
 }

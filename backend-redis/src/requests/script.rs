@@ -128,25 +128,22 @@ impl Scripts {
             STOPS.as_millis()
         );
         let no_queue = [SEVERAL, include_str!("scripts/leave.lua")].concat();
-        // A queue needs the order of arrival, which the clock does not tell within one call.
         let often = |shared: &[&str], one: &[&str]| {
-            if in_shard || fair { Script::new(&[shared, one].concat()) } else { Script::of_many(shared, one) }
+            if in_shard { Script::new(&[shared, one].concat()) } else { Script::of_many(shared, one) }
         };
         // Lua creates functions as it reaches them, so the shortest path comes first.
         let alone = [publish, include_str!("scripts/release_alone.lua")].concat();
         let release = often(&[], &[&alone, TELL, &no_queue, RELEASE]);
-        let admission = if fair {
-            [&limits, SEVERAL, ISSUE, include_str!("scripts/queue.lua")].concat()
-        } else {
-            no_queue
-        };
+        let queue = [&limits, SEVERAL, include_str!("scripts/queue.lua")].concat();
+        let admission = if fair { [ISSUE, &queue].concat() } else { no_queue };
         let again = include_str!("scripts/granted_again.lua");
         let (acquire, acquire_beside, release_in_turn) = if fair {
-            let acquire = include_str!("scripts/acquire_in_turn.lua");
+            let first = include_str!("scripts/acquire_in_turn_first.lua");
+            let in_turn = include_str!("scripts/acquire_in_turn.lua");
             (
-                Script::new(&[&tell, &admission, again, acquire]),
+                often(&[ISSUE], &[first, &tell, &queue, again, in_turn]),
                 None,
-                Some(Script::new(&[&tell, &admission, RELEASE])),
+                Some(often(&[], &[&alone, TELL, &admission, RELEASE])),
             )
         } else {
             let alone = include_str!("scripts/acquire.lua");

@@ -36,11 +36,7 @@ impl Server {
     /// Waits for news of a release, at most for `at_most`.
     pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
         let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
-        let released = async {
-            channel.confirmed().await;
-            channel.next().await;
-        };
-        let _ = timeout(at_most, released).await;
+        let _ = timeout(at_most, channel.hint()).await;
     }
 
     /// Waits in the queue for its turn, and shows up there now and then.

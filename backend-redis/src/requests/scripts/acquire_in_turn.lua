@@ -1,13 +1,4 @@
--- Grants a lock to the first in its queue, if those who hold it admit that, and again to the claim that has it; queues the
--- claim otherwise.
--- KEYS: lock, record, queue, waiters. ARGV: claim, lease in ms, what people are told of the holder, seconds to remember
--- the record, how the lock is to be held, how many permits it takes, and, unless the claim is not to wait, the channel on
--- which its client listens.
--- Answers with the token as text; with nil to a claim that was withdrawn or released by force; with how the lock is held, in a list, when that is with
--- another number of permits; or with what is left of the others' leases in ms, or -1, and the server's clock in seconds and
--- microseconds.
-local call, lock, record, claim, lease, how, take, inbox =
-  redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6], ARGV[7]
+-- The long way, on a lock that is held or has a queue, or for a claim that does not want it alone.
 local held = read(call('GET', lock))
 local at = find(held, claim)
 clock()
@@ -32,7 +23,9 @@ if inbox then
   if string.find(marks, '\n-' .. claim, 1, true) or string.find(marks, '\n!' .. claim, 1, true) then
     return nil
   end
-  call('ZADD', KEYS[3], 'NX', time[1] * 1000000 + time[2], claim)
+  -- The clock stands still within one call, which may carry out many.
+  local last = call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2] or 0
+  call('ZADD', KEYS[3], 'NX', math.max(time[1] * 1000000 + time[2], last + 1), claim)
   call('HSET', KEYS[4], claim, string.format('%.0f %s %s %s\n%s\n%s', now + LIVES, lease, take, how, ARGV[3], inbox))
   call('PEXPIRE', KEYS[3], LIVES * 2)
   call('PEXPIRE', KEYS[4], LIVES * 2)
