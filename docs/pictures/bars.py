@@ -24,13 +24,24 @@ NAMES, BARS, END, FIGURES, TARGETS = 40, 280, 566, 588, 676
 ROW, BAR, GAP = 26, 16, 16
 
 
+# The stores of the picture in README.
+FRONT = ("SQLite", "Redis", "PostgreSQL lease row", "MariaDB lease row", "ZooKeeper")
+
+
 def charts():
     """What draws each picture, by its name."""
-    return {name: partial(chart, TITLES[name], groups) for name, groups in pictures().items()}
+    drawn = {name: partial(chart, TITLES[name], groups) for name, groups in pictures().items()}
+    return {**drawn, "speed-of-five": partial(chart, TITLES["speed"], [front(pictures()["speed"][0])])}
+
+
+def front(group):
+    """The results of five stores, without their targets."""
+    without_target = lambda result: {key: value for key, value in result.items() if key != "target"}
+    return {**group, "results": [without_target(result) for result in group["results"] if result["store"] in FRONT]}
 
 
 def chart(title, groups):
-    top = first = 64 if any(map(compares, groups)) else 24
+    top = first = 64 if any(map(has_targets, groups)) else 24
     bottom = first + sum(height(group) + GAP for group in groups)
     picture = Canvas(WIDTH, bottom + 24 - GAP, title, " ".join(map(told, groups)))
     if first == 64:
@@ -44,6 +55,10 @@ def chart(title, groups):
 def compares(group):
     """Whether its bars are ratios; if not, no line says where 1.0 is."""
     return group["measure"] != "rate"
+
+
+def has_targets(group):
+    return any("target" in result for result in group["results"])
 
 
 def drawn(group):
@@ -91,6 +106,8 @@ def bar(picture, group, result, y, scale):
     if reached:
         picture.mark(BARS + float(result["target"]) * scale, y - 3, BAR + 6)
         picture.text(TARGETS, y + 13, f"target {result['target']}: {reached}", "start", "faint")
+    elif compares(group) and not has_targets(group):
+        picture.text(TARGETS, y + 13, f"{span(result['time'])} {result['unit']}", "start", "faint")
 
 
 def key(picture):

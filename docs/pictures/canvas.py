@@ -27,6 +27,8 @@ KINDS = {
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
+FIXED = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
 
 def style():
     """The rules for light, and those that replace them in dark."""
@@ -122,6 +124,14 @@ class Canvas:
         self.shapes.append(
             f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"{weight}{colour}>{escape(words)}</text>'
         )
+
+    def screen(self, x, y, lines):
+        """Lines of a terminal."""
+        for place, line in enumerate(lines):
+            self.shapes.append(
+                f'<text x="{number(x)}" y="{number(y + 20 * place)}" xml:space="preserve" font-size="12"'
+                f' font-family="{FIXED}">{escape(line)}</text>'
+            )
 
     def svg(self):
         width, height = self.size

@@ -283,6 +283,23 @@ def zookeeper_queue():
     return picture
 
 
+def ls_watch():
+    """Draws what record.py has recorded."""
+    lines = (Path(__file__).parent / "recorded/ls-watch.txt").read_text(encoding="utf-8").splitlines()
+    height = 20 * len(lines)
+    picture = Canvas(
+        900,
+        height + 84,
+        "A screen of tenure ls --watch --waiting",
+        "A table of three names, drawn anew each second. nightly has one holder, and two waiters in places 1 and 2; prices "
+        "has two readers; render has one of four permits. Each line shows the label, the process and its host, the fencing "
+        "token, since when, and what is left of the lease.",
+    )
+    picture.panel(24, 24, 852, height + 36)
+    picture.screen(44, 56, lines)
+    return picture
+
+
 PICTURES = {
     "overview": overview,
     "choose": choose,
@@ -291,6 +308,7 @@ PICTURES = {
     "crates": crates,
     "redlock": redlock,
     "zookeeper-queue": zookeeper_queue,
+    "ls-watch": ls_watch,
     **charts(),
 }
 
