@@ -1,6 +1,6 @@
 //! Where a name lives in Redis: its keys, and why they share a slot.
 
-use std::fmt::Write;
+use std::{iter, sync::LazyLock};
 use tenure_core::{ClaimId, Name};
 
 /// Separates tenure's own keys from the lock's key. Names and prefixes contain no control characters, so a key of
@@ -57,7 +57,7 @@ pub(crate) fn is_inbox(channel: &str) -> bool {
 /// Redis [hashes](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags) the text
 /// between the first `{` and the next `}`, or the whole key if there is none. So a key with a tag keeps its slot when
 /// something is appended, and a key without braces becomes the tag of its sibling. For a key with braces but no tag
-/// neither works, so this searches for a number that leads to the same slot.
+/// neither works: its sibling ends with the smallest number that leads to the same slot.
 fn sibling(lock: &str, kind: &str) -> String {
     if !lock.contains(['{', '}']) {
         return format!("{lock}{OWN}{{{lock}}}{kind}");
@@ -66,18 +66,36 @@ fn sibling(lock: &str, kind: &str) -> String {
     if tag(lock).is_some() {
         return plain;
     }
-    let slot = slot(lock.as_bytes());
-    let begun = crc16(0, plain.as_bytes());
-    let mut digits = String::new();
-    for number in 0_u32.. {
-        digits.clear();
-        let _ = write!(digits, "{number}");
-        if crc16(begun, digits.as_bytes()) % SLOTS == slot {
-            break;
-        }
-    }
-    plain + &digits
+    let number = number_to(slot(lock.as_bytes()), crc16(0, plain.as_bytes()));
+    plain + &number
 }
+
+/// The smallest number whose digits lead from a checksum to a slot.
+///
+/// The checksum is linear: digits change it as zeros would, exclusive or their own checksum. So the last three digits
+/// come from a table, and only about 17 numbers before them are tried, of 256 at most.
+fn number_to(slot: u16, begun: u16) -> String {
+    let mut short = (0..100).map(|number: u16| number.to_string());
+    if let Some(number) = short.find(|number| crc16(begun, number.as_bytes()) % SLOTS == slot) {
+        return number;
+    }
+    let mut heads = iter::once(String::new()).chain((1..256).map(|head: u16| head.to_string()));
+    let number = heads.find_map(|head| {
+        let after = slot ^ crc16(crc16(begun, head.as_bytes()), &[0; 3]);
+        let number = format!("{head}{:03}", ENDS[usize::from(after % SLOTS)]?);
+        (!number.starts_with('0')).then_some(number)
+    });
+    number.expect("a number below 256000 leads from each checksum to each slot")
+}
+
+/// For each slot, the three digits that lead to it from the checksum 0, if there are any. No others do.
+static ENDS: LazyLock<Vec<Option<u16>>> = LazyLock::new(|| {
+    let mut ends = vec![None; usize::from(SLOTS)];
+    for end in 0..1000_u16 {
+        ends[usize::from(slot(format!("{end:03}").as_bytes()))] = Some(end);
+    }
+    ends
+});
 
 /// The part of a key that decides its slot, if there is one.
 fn tag(key: &str) -> Option<&str> {
@@ -156,6 +174,25 @@ mod tests {
         assert_eq!(name_of("tenure:", &record("tenure:a")), None);
         assert_eq!(name_of("tenure:", "tenure:"), None);
         assert_eq!(name_of("tenure:", "other:a"), None);
+    }
+
+    /// Searched for one by one, as versions before these numbers were calculated did.
+    #[test]
+    fn numbers_are_the_smallest_that_lead_to_the_slot() {
+        let cases = [
+            ("é7/%7}{", "r", 1),
+            ("tenure:%} 7é} //a a", "r", 60),
+            ("tenure:{}{a}", "q", 214),
+            ("tenure:a{{ a 7//%77%", "r", 965),
+            ("tenure:{", "x", 1_320),
+            ("7 }a7/a7}éa%/}}/}é}%/{{", "r", 7_934),
+            ("tenure:}", "x", 16_990),
+            ("tenure:a}b{c", "q", 67_927),
+            ("tenure:{}", "l", 128_437),
+        ];
+        for (lock, kind, number) in cases {
+            assert_eq!(sibling(lock, kind), format!("{lock}\u{1f}{kind}{number}"));
+        }
     }
 
     proptest! {
