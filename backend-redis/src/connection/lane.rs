@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{Moment, PerRuntime, StoreError};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::OnceCell};
 
 /// The pause after a failed attempt to connect, so that a server that comes back is not flooded.
 const BREATH: Duration = Duration::from_millis(50);
@@ -70,6 +70,8 @@ struct Opened {
     requests: Pipelined,
     /// The number of the master to which it leads.
     master: u64,
+    /// The server's `run_id`, once it was asked; `None` if it does not tell.
+    run_id: Arc<OnceCell<Option<String>>>,
 }
 
 /// An open connection. It can still be asked when its lane no longer has it, because another client that shares the
@@ -79,6 +81,13 @@ pub(crate) struct Connection {
     /// Unique across runtimes, so that a late failure of an old connection does not end a new one.
     pub(crate) number: u64,
     opened: Opened,
+}
+
+impl Connection {
+    /// The `run_id` of the server on it, once it was asked; `None` if it does not tell.
+    pub(crate) fn run_id(&self) -> &OnceCell<Option<String>> {
+        &self.opened.run_id
+    }
 }
 
 /// How a command is sent.
@@ -333,7 +342,8 @@ impl Lane {
 
 async fn opened(dial: &Dial) -> Result<Opened, RedisError> {
     let (connection, master) = dial.commands().await?;
-    Ok(Opened { requests: Pipelined::new(connection, dial.response_timeout), master })
+    let requests = Pipelined::new(connection, dial.response_timeout);
+    Ok(Opened { requests, master, run_id: Arc::default() })
 }
 
 /// Runs in a separate task, so that callers with short waits cannot keep a slow connection from ever being made. If all

@@ -19,10 +19,7 @@ use crate::{
         replies::{self, AttemptReply, text, unexpected},
         script::{ISSUE, PUBLISH, Script, TELL, TEXT_AT, TOKENS},
     },
-    server::{
-        Server,
-        fitness::{self, ServerIdentity},
-    },
+    server::{Server, fitness},
     timing::LONGEST_STRAGGLER,
 };
 use redis::{RedisWrite, Value};
@@ -94,22 +91,13 @@ impl Voter {
     /// Checks that it can keep locks, and that no other address leads to the same server.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let Server { lane, scripts, options, .. } = &self.server;
-        match fitness::check(lane, scripts, &options.prefix, false).await? {
-            Some(ServerIdentity { connection, run_id }) => {
-                self.identities.learn(&self.address(), connection, run_id)
-            }
-            None => Ok(()),
-        }
+        self.identify(&fitness::check(lane, scripts, &options.prefix, false).await?).await
     }
 
     /// Checks the latter for the server that has answered on this connection.
     async fn identify(&self, connection: &Connection) -> Result<(), StoreError> {
-        let address = self.address();
-        if self.identities.knows(&address, connection.number) {
-            return Ok(());
-        }
         let run_id = fitness::identity(&self.server.lane, connection).await?;
-        self.identities.learn(&address, connection.number, run_id)
+        self.identities.learn(&self.address(), run_id)
     }
 
     /// From here on the claim is open at this server, even if the request is never made.

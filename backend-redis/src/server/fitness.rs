@@ -14,50 +14,48 @@ use tenure_core::StoreError;
 /// The oldest version that replicates the effects of scripts instead of the scripts, so that they may read the clock.
 const OLDEST: u32 = 5;
 
-/// Which server answered.
-pub(crate) struct ServerIdentity {
-    /// The number of the connection.
-    pub(crate) connection: u64,
-    /// Its id, new after each start, if it tells.
-    pub(crate) run_id: Option<String>,
-}
-
-/// Asks the server for its version and role, and whether this user has the permissions that locks need. Returns its
-/// identity, if it tells.
+/// Asks the server for its version and role, and whether this user has the permissions that locks need. Returns the
+/// connection.
 pub(crate) async fn check(
     lane: &Lane,
     scripts: &Scripts,
     prefix: &str,
     in_cluster: bool,
-) -> Result<Option<ServerIdentity>, StoreError> {
-    let asked = match lane.ask(&redis::cmd("INFO")).await {
-        Ok(Answer { value, connection, .. }) => match text(&value) {
-            Some(info) => {
+) -> Result<Connection, StoreError> {
+    match lane.ask(&redis::cmd("INFO")).await {
+        Ok(Answer { value, connection, .. }) => {
+            if let Some(info) = text(&value) {
                 look_at(&lane.dial().server_name().address, &info, in_cluster)?;
-                Some(ServerIdentity { connection: connection.number, run_id: run_id(&info) })
+                // Another task may have asked.
+                let _ = connection.run_id().set(run_id(&info));
             }
-            None => None,
-        },
+        }
         Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
         // Some users may not ask this.
-        Err(_) => None,
-    };
+        Err(_) => {}
+    }
     // Looking at a key that no lock uses needs the same permissions as a lock, except for writing.
     let key = key(prefix);
     let mut call = scripts.look.call(2, 2 * key.len());
     call.arg(&key).arg(&key);
-    lane.run(&scripts.look, &call, &key).await?;
-    Ok(asked)
+    Ok(lane.run(&scripts.look, &call, &key).await?.connection)
 }
 
-/// Asks the server on a connection for its id. `None` if it does not tell.
-pub(crate) async fn identity(lane: &Lane, connection: &Connection) -> Result<Option<String>, StoreError> {
-    match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
-        Ok(Answer { value, .. }) => Ok(text(&value).and_then(|info| run_id(&info))),
-        Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
-        // Some users may not ask this.
-        Err(_) => Ok(None),
-    }
+/// Returns the `run_id` of the server on a connection, which is new after each start; `None` if it does not tell. It is
+/// asked once.
+pub(crate) async fn identity<'c>(
+    lane: &Lane,
+    connection: &'c Connection,
+) -> Result<Option<&'c str>, StoreError> {
+    let ask = || async {
+        match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
+            Ok(Answer { value, .. }) => Ok(text(&value).and_then(|info| run_id(&info))),
+            Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
+            // Some users may not ask this.
+            Err(_) => Ok(None),
+        }
+    };
+    Ok(connection.run_id().get_or_try_init(ask).await?.as_deref())
 }
 
 /// A server's description of itself, in either protocol.

@@ -63,6 +63,29 @@ async fn server_that_turns_out_to_be_another_has_no_vote() {
     backend.close().await;
 }
 
+#[tokio::test]
+async fn each_connection_is_asked_once_for_its_server() {
+    let nodes = Nodes::start(3).await;
+    let before = [0, 1, 2].map(|node| nodes.calls(node, "info"));
+    let backend = nodes.backend().await;
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for turn in 0..10 {
+        let backend = backend.clone();
+        let take = async move {
+            let held = grant(&backend, &claim("a")).await;
+            assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
+        };
+        if turn % 2 == 0 { take.await } else { other.spawn(take).await.unwrap() }
+    }
+    for (node, before) in before.into_iter().enumerate() {
+        // The look before the test is one more.
+        let asked = nodes.calls(node, "info") - before - 1;
+        assert!(asked <= 2, "asked {asked} times on two connections");
+    }
+    other.shutdown_background();
+    backend.close().await;
+}
+
 /// A counter that another program has spoilt: that server's vote is missing, and where too few are left, the error names it.
 #[tokio::test]
 async fn spoilt_counter_costs_its_server_the_vote() {

@@ -63,8 +63,14 @@ impl Nodes {
 
     /// How many script calls one of them has carried out.
     pub(crate) fn scripts_called(&self, node: usize) -> u64 {
+        self.calls(node, "evalsha")
+    }
+
+    /// How many of these commands one of them has carried out.
+    pub(crate) fn calls(&self, node: usize, command: &str) -> u64 {
         let stats: String = self.tell(node, &["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0");
+        let begin = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&begin)).unwrap_or("0");
         line.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number")
     }
 
