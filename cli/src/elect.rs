@@ -82,7 +82,7 @@ async fn terms(
     variables.extend(manager::hidden());
     loop {
         let term = campaign(locks, args, signals).await?;
-        current.send_replace(term.holds().next().cloned());
+        current.send_replace(term.holds().next().map(Hold::hold));
         match attend::run(&args.command, &term, signals, &variables, &args.hold, stderr::mention).await? {
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));

@@ -37,7 +37,7 @@ impl Manager {
     /// Reports whether this candidate leads, and that it lives: while this is polled, so are losses and signals.
     pub(crate) async fn report(&self, name: &Name, mut term: watch::Receiver<Option<Hold>>) -> Infallible {
         loop {
-            let held = term.borrow_and_update().clone().filter(Hold::is_held);
+            let held = term.borrow_and_update().as_ref().filter(|term| term.is_held()).map(Hold::hold);
             let status = match &held {
                 Some(hold) => format!("leading {name:?} in term {}", hold.token()),
                 None => format!("waiting to lead {name:?}"),

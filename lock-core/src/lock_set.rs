@@ -106,10 +106,7 @@ impl LockSet {
     pub async fn acquire_telling(&self, mut waits_for: impl FnMut(&Name)) -> Result<LockSetGuard, Error> {
         let locks = self.in_order()?;
         if self.wait == Some(Duration::ZERO) {
-            return match (self.try_acquire().await?, locks.first()) {
-                (None, Some(first)) => Err(self.too_late(first)),
-                (guard, _) => Ok(guard.unwrap_or_default()),
-            };
+            return self.try_acquire().await?.ok_or_else(|| self.too_late(&locks[0]));
         }
         let until = self.wait.map(|wait| Moment::now() + wait);
         // Since when it waits for the next name.
@@ -121,7 +118,7 @@ impl LockSet {
             Some(Err(error)) => return Err(error),
         }
         loop {
-            let mut guard = LockSetGuard::default();
+            let mut guard = LockSetGuard(Vec::with_capacity(locks.len()));
             let lost = loop {
                 let Some(lock) = locks.get(guard.0.len()) else { break guard.loss().is_some() };
                 let lock = match until.map(Moment::left) {
@@ -169,7 +166,7 @@ impl LockSet {
             AllOrNone::Busy => return Ok(None),
             AllOrNone::Apart => {}
         }
-        let mut guard = LockSetGuard::default();
+        let mut guard = LockSetGuard(Vec::with_capacity(locks.len()));
         for lock in locks {
             let Some(next) = lock.try_acquire().await? else {
                 let released = timeout(GIVING_BACK, guard.release()).await;
@@ -201,7 +198,7 @@ impl LockSet {
         let guard = self.acquire().await?;
         let lost = guard.lost();
         let outcome = {
-            let work = work(guard.holds().cloned().collect());
+            let work = work(guard.holds().map(Hold::hold).collect());
             tokio::select! {
                 biased;
                 _ = lost => None,
@@ -272,7 +269,6 @@ async fn within<T>(until: Option<Moment>, work: impl Future<Output = T>) -> Opti
 ///
 /// Dropping it releases all of them in the background.
 #[must_use = "dropping a guard releases its locks"]
-#[derive(Default)]
 pub struct LockSetGuard(Vec<Guard>);
 
 impl LockSetGuard {

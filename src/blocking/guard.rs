@@ -4,7 +4,8 @@ use super::caller::Caller;
 use crate::{Error, Hold, LossCause};
 use std::{fmt, ops::Deref, time::Duration};
 
-/// The holder's handle: [`tenure::Guard`](crate::Guard) without async. Its state is in [`Hold`].
+/// The holder's handle: [`tenure::Guard`](crate::Guard) without async. Its state is in [`Hold`],
+/// and other threads get a view by [`hold`](Hold::hold).
 ///
 /// Dropping it releases the lock, and blocks until the store has answered or that takes too long. An error is logged
 /// then; [`release`](Self::release) returns it.
@@ -66,12 +67,6 @@ impl Guard {
         self.caller.wait(async move { tokio::time::timeout(patience, lost).await.ok() })
     }
 
-    /// Returns a handle that can be cloned and sent to other threads, and does not keep the lock.
-    #[must_use]
-    pub fn hold(&self) -> Hold {
-        (**self).clone()
-    }
-
     /// Lends the guard to the caller's thread.
     fn on_the_guard<Work, Output>(&mut self, work: impl FnOnce(crate::Guard) -> Work) -> Output
     where
@@ -92,7 +87,7 @@ impl Guard {
     }
 }
 
-const THERE: &str = "a guard is there until it is released";
+pub(super) const THERE: &str = "a guard is there until it is released";
 
 impl Deref for Guard {
     type Target = Hold;

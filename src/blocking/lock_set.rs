@@ -1,6 +1,6 @@
 //! Several locks at once, all or none.
 
-use super::caller::Caller;
+use super::{caller::Caller, guard::THERE};
 use crate::{Error, Hold, LossCause, Token};
 use std::{fmt, time::Duration};
 
@@ -59,36 +59,41 @@ impl LockSet {
 /// Dropping it releases all of them, and blocks like [`Guard`](super::Guard).
 #[must_use = "dropping a guard releases its locks"]
 pub struct LockSetGuard {
-    guard: crate::LockSetGuard,
+    /// `None` only while it is released.
+    guard: Option<crate::LockSetGuard>,
     caller: Caller,
 }
 
 impl LockSetGuard {
     fn new(guard: crate::LockSetGuard, caller: &Caller) -> Self {
-        Self { guard, caller: caller.clone() }
+        Self { guard: Some(guard), caller: caller.clone() }
+    }
+
+    fn guard(&self) -> &crate::LockSetGuard {
+        self.guard.as_ref().expect(THERE)
     }
 
     /// Returns each of the locks, sorted by name.
     pub fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.guard.holds()
+        self.guard().holds()
     }
 
     /// Returns the fencing token of the lock with this name; `None` if it is not one of them.
     #[must_use]
     pub fn token(&self, name: impl AsRef<str>) -> Option<Token> {
-        self.guard.token(name)
+        self.guard().token(name)
     }
 
     /// Returns whether all of them are held: see [`Hold::is_held`].
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guard.is_held()
+        self.guard().is_held()
     }
 
     /// Returns why the first lost one was lost; `None` while all are held.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
-        self.guard.loss()
+        self.guard().loss()
     }
 
     /// Releases all of them concurrently.
@@ -100,18 +105,14 @@ impl LockSetGuard {
         self.released()
     }
 
-    /// Leaves an empty guard.
     fn released(&mut self) -> Result<(), Error> {
-        let guard = std::mem::take(&mut self.guard);
-        self.caller.wait(guard.release())
+        self.guard.take().map_or(Ok(()), |guard| self.caller.wait(guard.release()))
     }
 }
 
 impl Drop for LockSetGuard {
     fn drop(&mut self) {
-        if self.guard.holds().next().is_some()
-            && let Err(error) = self.released()
-        {
+        if let Err(error) = self.released() {
             tracing::warn!(%error, "a dropped guard could not release its locks");
         }
     }
@@ -119,6 +120,6 @@ impl Drop for LockSetGuard {
 
 impl fmt::Debug for LockSetGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockSetGuard").field(&self.guard).finish()
+        f.debug_tuple("LockSetGuard").field(self.guard()).finish()
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     pause,
 };
 use std::{sync::mpsc, time::Duration};
-use tenure_core::{Guard, Hold, StandingKind};
+use tenure_core::{Hold, StandingKind};
 use tokio::sync::oneshot;
 
 cases!("runtimes":
@@ -68,7 +68,7 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
     let first = first?;
     let (client, before) = rest?;
     let after = client.lock(name("after")).lease(LEASE).wait(PATIENCE).acquire().await?;
-    let holds = [&first, &before, &after].map(Guard::hold);
+    let holds = [&first, &before, &after].map(|guard| guard.hold());
     outlast_leases(&holds, other).await?;
     for guard in [first, before, after] {
         let name = guard.name().clone();

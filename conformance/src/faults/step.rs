@@ -130,7 +130,7 @@ impl Held {
     pub(super) fn holds(&self) -> Vec<Hold> {
         match self {
             Self::One(guard) => vec![guard.hold()],
-            Self::All(guard) => guard.holds().cloned().collect(),
+            Self::All(guard) => guard.holds().map(Hold::hold).collect(),
         }
     }
 

@@ -7,7 +7,8 @@ use std::{fmt, ops::Deref};
 /// The holder's handle: it proves the grant, renews it, knows when it is lost, and releases it.
 ///
 /// Everything that a held lock can tell is on [`Hold`], to which a guard dereferences: [`token`](Hold::token),
-/// [`is_held`](Hold::is_held), [`lost`](Hold::lost), [`extend`](Hold::extend).
+/// [`is_held`](Hold::is_held), [`lost`](Hold::lost), [`extend`](Hold::extend). Other tasks get a view by
+/// [`hold`](Hold::hold).
 ///
 /// Dropping a guard releases the lock in the background; [`Locks::close`](crate::Locks::close) waits for that. If the
 /// program ends before it is done, the lock stays until its lease expires. Use [`release`](Self::release) to learn
@@ -68,12 +69,6 @@ impl Guard {
             Ok(None) => Ok(()),
             Err(_) => Err(self.hold.lost_error()),
         }
-    }
-
-    /// Returns a view of the hold, for code that may look but not release.
-    #[must_use]
-    pub fn hold(&self) -> Hold {
-        self.hold.clone()
     }
 }
 

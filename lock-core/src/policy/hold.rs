@@ -10,8 +10,8 @@ use std::{fmt, future::Future, sync::Arc};
 
 /// A view of a lock that is held: its token, its state, its loss. It cannot release, and it does not keep the lock.
 ///
-/// [`Guard`](crate::Guard) dereferences to it, and [`run`](crate::Lock::run) hands it to the work. Cloning is cheap.
-#[derive(Clone)]
+/// [`Guard`](crate::Guard) dereferences to it, and [`run`](crate::Lock::run) hands it to the work. [`hold`](Self::hold)
+/// returns another view. It is not `Clone`, because a guard's `clone()` would then be a view that keeps nothing.
 pub struct Hold {
     pub(super) client: Arc<Client>,
     pub(super) holding: Arc<Holding>,
@@ -45,6 +45,12 @@ impl Hold {
     /// The error for a hold that was lost.
     pub(crate) fn lost_error(&self) -> Error {
         self.holding.lost_error()
+    }
+
+    /// Returns another view of the hold, for code that may look but not release. It is cheap.
+    #[must_use]
+    pub fn hold(&self) -> Self {
+        Self { client: Arc::clone(&self.client), holding: Arc::clone(&self.holding) }
     }
 
     /// Returns the lock's name.
@@ -124,7 +130,7 @@ impl Hold {
     /// # }
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossCause> + Send + Sync + 'static {
-        let hold = self.clone();
+        let hold = self.hold();
         async move { hold.holding.lost().await }
     }
 }

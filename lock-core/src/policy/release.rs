@@ -48,13 +48,13 @@ impl Hold {
                     },
                     seat => seat,
                 };
-                Ok(Some(Releasing::new(self.clone(), seat, until, span)))
+                Ok(Some(Releasing::new(self.hold(), seat, until, span)))
             }
             Departure::Lost(cause) => {
                 // The store may still keep the grant, which is then released in the background.
                 if matches!(cause, LossCause::Expired | LossCause::MaxHold) {
                     let until = Moment::now() + holding.grant.lease;
-                    drop(Releasing::new(self.clone(), None, until, Span::none()));
+                    drop(Releasing::new(self.hold(), None, until, Span::none()));
                 }
                 Err(cause)
             }
@@ -68,7 +68,7 @@ impl Hold {
         if client.closing.is_cancelled() || !seat.is_awaited(terms) {
             return Err(seat);
         }
-        let (hold, ended) = (self.clone(), span.clone());
+        let (hold, ended) = (self.hold(), span.clone());
         // For a waiter that goes before it has the grant, if no other may have it. Records nothing, because the turn
         // passes on only afterwards.
         let release = move || drop(Releasing::new(hold, None, until, ended).go_on());
@@ -124,7 +124,7 @@ impl Releasing {
     /// Leaves the release, if it is unfinished, to the background. Returns the hold that it ends.
     fn go_on(&mut self) -> Option<Arc<Holding>> {
         let unfinished = self.0.take()?;
-        let Hold { client, holding } = unfinished.hold.clone();
+        let Hold { client, holding } = unfinished.hold.hold();
         let patience = lease::renewal_patience(holding.grant.lease);
         chore::leave(&client, &holding.callers, patience, move || {
             let unfinished = Arc::clone(&unfinished);
@@ -263,7 +263,7 @@ impl Unfinished {
             // Another task of this client already contends, and polls like other clients.
             return;
         }
-        let Hold { client, holding } = self.hold.clone();
+        let Hold { client, holding } = self.hold.hold();
         let (background, tasks, began) = (holding.background(), client.tasks.clone(), self.began);
         tasks.spawn_on(
             async move {
