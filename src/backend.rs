@@ -5,9 +5,10 @@
 //! `tenure-conformance`. A store of your own can depend on `tenure-core` alone, which has all of this.
 
 pub use tenure_core::{
-    Attempt, AttemptAll, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder,
-    HolderInfo, LatchState, LatchStep, Liveness, LossCause, Mode, Moment, Name, PerRuntime, Release, Renewal,
-    Session, Standing, StandingKind, StoreError, Token, Waiter, Wakeup, async_trait, forward_backend,
+    Attempt, AttemptAll, Backend, Background, Capabilities, Capability, Claim, ClaimId, Conversion, Epoch,
+    Grant, Holder, HolderInfo, LatchState, LatchStep, Liveness, LossCause, Mode, Moment, Name, PerRuntime,
+    Release, Renewal, Session, Standing, StandingKind, StoreError, Token, Waiter, Wakeup, async_trait,
+    forward_backend,
 };
 
 use crate::{

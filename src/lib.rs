@@ -60,8 +60,9 @@ pub mod urls;
 pub use connect::connect;
 pub use tenure_core::{
     Capabilities, Capability, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
-    InvalidName, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment, Name, Operation,
-    Owner, RwLock, Semaphore, StandingKind, StoreError, Token, Waiter, Wakeup, lease, metrics,
+    InvalidName, InvalidToken, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment,
+    Name, Operation, Owner, RwLock, Semaphore, StandingKind, StoreError, Token, Waiter, Wakeup, lease,
+    metrics,
 };
 
 /// The example in the README compiles.

@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::{
-    fmt::{Display, Write as _},
+    fmt::Write as _,
     time::{Duration, SystemTime},
 };
 use tenure::{Holder, Mode, Waiter};
@@ -42,10 +42,10 @@ pub(crate) fn span(duration: Duration) -> String {
 }
 
 /// Formats a time; `None` before 1970 and after the year 9999. Foreign clients may have written any time.
-fn date<F: Display>(time: SystemTime, form: impl FnOnce(SystemTime) -> F) -> Option<String> {
+fn date(time: SystemTime) -> Option<String> {
     time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let mut text = String::new();
-    write!(text, "{}", form(time)).ok()?;
+    write!(text, "{}", humantime::format_rfc3339_seconds(time)).ok()?;
     Some(text)
 }
 
@@ -65,16 +65,7 @@ fn harmless(c: char) -> bool {
 fn mode(mode: Mode) -> String {
     match mode {
         Mode::Permit { take, of } => format!("{take} of {of}"),
-        mode => mode_name(mode).to_owned(),
-    }
-}
-
-fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Permit { .. } => "permit",
-        _ => "other",
+        mode => mode.as_str().to_owned(),
     }
 }
 
@@ -100,9 +91,7 @@ pub(crate) fn table(entries: &[Entry], waiting: bool) -> String {
             who.info.label.as_deref().map_or_else(unknown, plain),
             Some(process(who)).filter(|process| !process.is_empty()).unwrap_or_else(unknown),
             who.token.map_or_else(unknown, |token| token.to_string()),
-            who.since
-                .and_then(|since| date(since, humantime::format_rfc3339_seconds))
-                .unwrap_or_else(unknown),
+            who.since.and_then(date).unwrap_or_else(unknown),
             who.left.map_or_else(unknown, span),
         ];
         if waiting {
@@ -134,25 +123,9 @@ pub(crate) fn shown(mut table: Table) -> String {
 /// One holder or waiter in JSON. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 struct Row<'a> {
-    name: &'a str,
+    #[serde(flatten)]
+    who: &'a Holder,
     place: Option<usize>,
-    label: Option<&'a str>,
-    host: Option<&'a str>,
-    pid: Option<u32>,
-    mode: &'static str,
-    permits: Option<Permits>,
-    token: Option<u64>,
-    claim: Option<String>,
-    since: Option<String>,
-    age_ms: Option<u64>,
-    left_ms: Option<u64>,
-}
-
-/// The permits that a holder has, or a waiter wants, and how many the name has.
-#[derive(Serialize)]
-struct Permits {
-    taken: u32,
-    of: u32,
 }
 
 /// A JSON array for programs, one object per line, without control characters.
@@ -162,24 +135,7 @@ pub(crate) fn json(entries: &[Entry]) -> String {
 }
 
 fn json_row(Entry { place, who }: &Entry) -> String {
-    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    let row = Row {
-        name: &who.name,
-        place: *place,
-        label: who.info.label.as_deref(),
-        host: Some(&*who.info.host).filter(|host| !host.is_empty()),
-        pid: Some(who.info.pid).filter(|pid| *pid != 0),
-        mode: mode_name(who.mode),
-        permits: match who.mode {
-            Mode::Permit { take, of } => Some(Permits { taken: take.get(), of: of.get() }),
-            _ => None,
-        },
-        token: who.token.map(tenure::Token::get),
-        claim: who.claim.map(|claim| claim.to_string()),
-        since: who.since.and_then(|since| date(since, humantime::format_rfc3339_millis)),
-        age_ms: who.age.map(millis),
-        left_ms: who.left.map(millis),
-    };
+    let row = Row { who, place: *place };
     let json =
         serde_json::to_string(&row).unwrap_or_else(|error| unreachable!("strings and numbers: {error}"));
     // serde_json escapes ASCII control characters except DEL, but none beyond ASCII.

@@ -1,9 +1,11 @@
 //! Why a grant ended without being released.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a grant was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Why a grant was lost. It is serialized as [one word](Self::as_str).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LossCause {
     /// The lease expired before a renewal succeeded, by the holder's clock or the store's.
@@ -46,5 +48,20 @@ impl fmt::Display for LossCause {
             Self::Forced => "it was released by force",
             Self::MaxHold => "it reached max_hold",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cause_is_serialized_as_its_word() {
+        use LossCause::{Expired, Forced, Forgotten, MaxHold, SessionEnded, TakenOver};
+        for cause in [Expired, TakenOver, SessionEnded, Forgotten, Forced, MaxHold] {
+            let json = serde_json::to_value(cause).unwrap();
+            assert_eq!(json, cause.as_str());
+            assert_eq!(serde_json::from_value::<LossCause>(json).unwrap(), cause);
+        }
     }
 }

@@ -24,6 +24,16 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Returns the mode as one word for programs: `exclusive`, `shared`, `permit`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Permit { .. } => "permit",
+        }
+    }
+
     /// Returns whether a claim in this mode may hold the name beside `others`, its current holders. Every store follows
     /// this rule.
     ///

@@ -1,13 +1,14 @@
 //! The name of a lock.
 
-use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
+use serde::{Deserialize, Serialize};
+use std::{borrow::Borrow, fmt, ops::Deref, str::FromStr, sync::Arc};
 
 /// A lock's name: 1 to 200 bytes of UTF-8 without control characters.
 ///
 /// The rules are the same on every store, and names are compared exactly: `A` is not `a`, `job ` is not `job`, and `/`,
 /// `%`, `{}`, `..`, quotes and spaces are ordinary characters. Each store encodes what it must.
 ///
-/// Cloning is cheap.
+/// Cloning is cheap. It is serialized as text, and deserializing checks it.
 ///
 /// # Examples
 ///
@@ -16,13 +17,15 @@ use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 ///
 /// let name = Name::new("orders/42")?;
 /// assert_eq!(name.as_str(), "orders/42");
+/// assert_eq!("orders/42".parse(), Ok(name.clone()));
 /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
 /// let lock = locks.lock(&name); // a checked name works wherever a string does
 /// assert!(Name::new("").is_err());
 /// assert!(Name::new("two\nlines").is_err());
 /// # Ok::<(), tenure_core::InvalidName>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Name(Arc<str>);
 
 impl Name {
@@ -54,6 +57,22 @@ impl Name {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::new(text)
     }
 }
 
@@ -102,12 +121,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn deserialized_name_is_checked() {
+        let error = serde_json::from_str::<Name>(r#""two\nlines""#).unwrap_err().to_string();
+        assert!(error.contains("control character"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn name_is_kept_as_given(text in "\\PC{1,50}") {
             prop_assume!(text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control));
             let name = Name::new(&text).unwrap();
             prop_assert_eq!(name.as_str(), text);
+            let json = serde_json::to_value(&name).unwrap();
+            prop_assert_eq!(&json, name.as_str());
+            prop_assert_eq!(serde_json::from_value::<Name>(json).unwrap(), name);
         }
     }
 }

@@ -4,7 +4,7 @@
 mod sqlx;
 
 use serde::{Deserialize, Serialize};
-use std::{fmt, num::NonZeroU64};
+use std::{fmt, num::NonZeroU64, str::FromStr};
 
 /// A number that rises with every grant of a name, so that a resource can refuse a stale holder.
 ///
@@ -30,6 +30,8 @@ use std::{fmt, num::NonZeroU64};
 /// // As a database's `bigint` has it.
 /// assert_eq!(Token::try_from(i64::from(later)), Ok(later));
 /// assert!(Token::try_from(0_u64).is_err());
+/// // As `tenure run` puts it into `TENURE_TOKEN`.
+/// assert_eq!("9".parse(), Ok(later));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "i64", into = "i64")]
@@ -39,17 +41,14 @@ impl Token {
     /// The smallest token: 1.
     pub const MIN: Self = Self(NonZeroU64::MIN);
     /// The greatest possible token: 2^63 − 1.
-    pub const MAX: u64 = i64::MAX as u64;
+    pub const MAX: Self = Self(NonZeroU64::new(i64::MAX as u64).unwrap());
 
     /// Makes a token from a number between 1 and [`MAX`](Self::MAX); `None` for any other.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
-        if number > Self::MAX {
-            return None;
-        }
         match NonZeroU64::new(number) {
-            Some(number) => Some(Self(number)),
-            None => None,
+            Some(token) if number <= Self::MAX.get() => Some(Self(token)),
+            _ => None,
         }
     }
 
@@ -70,7 +69,7 @@ impl TryFrom<i64> for Token {
     type Error = InvalidToken;
 
     fn try_from(number: i64) -> Result<Self, InvalidToken> {
-        u64::try_from(number).ok().and_then(Self::new).ok_or(InvalidToken(i128::from(number)))
+        u64::try_from(number).ok().and_then(Self::new).ok_or_else(|| InvalidToken(number.to_string()))
     }
 }
 
@@ -84,13 +83,22 @@ impl TryFrom<u64> for Token {
     type Error = InvalidToken;
 
     fn try_from(number: u64) -> Result<Self, InvalidToken> {
-        Self::new(number).ok_or(InvalidToken(i128::from(number)))
+        Self::new(number).ok_or_else(|| InvalidToken(number.to_string()))
     }
 }
 
 impl From<Token> for u64 {
     fn from(token: Token) -> Self {
         token.get()
+    }
+}
+
+impl FromStr for Token {
+    type Err = InvalidToken;
+
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+        let wrong = || InvalidToken(format!("{:?}", text.chars().take(40).collect::<String>()));
+        text.parse().ok().and_then(Self::new).ok_or_else(wrong)
     }
 }
 
@@ -106,7 +114,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A number that no fencing token can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// A number or text that is no fencing token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a fencing token: tokens are 1 to 2^63 - 1")]
-pub struct InvalidToken(i128);
+pub struct InvalidToken(String);

@@ -1,6 +1,7 @@
 //! Waiters for names, for people.
 
 use crate::{ClaimId, Holder, HolderInfo, Mode, Name};
+use serde::Serialize;
 use std::{
     fmt,
     time::{Duration, SystemTime},
@@ -9,8 +10,9 @@ use std::{
 /// One waiter in a store's queue for one name, as the store knows it.
 ///
 /// Its place is its position in the list: see [`Locks::waiting`](crate::Locks::waiting). For people only: never use it
-/// to decide who may enter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// to decide who may enter. It is serialized like a [`Holder`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "Holder")]
 #[non_exhaustive]
 pub struct Waiter {
     /// The name that it waits for.

@@ -33,7 +33,7 @@ async fn the_overtaken_is_refused_and_writes_nothing() {
     // Not by the first digit, and not by a rounded number.
     fence.set(&mut connection, token(10), "order", "by 10").await.unwrap();
     refused(fence.set(&mut connection, token(9), "order", "by 9").await, "10");
-    let last = Token::MAX;
+    let last = Token::MAX.get();
     fence.raise(&mut connection, token(last)).await.unwrap();
     refused(fence.raise(&mut connection, token(last - 1)).await, &last.to_string());
     assert_eq!(server.tell::<String>(&["GET", "order"]), "by 10");

@@ -53,8 +53,8 @@ async fn the_overtaken_is_refused_and_writes_nothing() {
     order.write(10).await.unwrap();
     order.write(9).await.unwrap_err();
     order.holds("10").await;
-    order.write(Token::MAX).await.unwrap();
-    order.write(Token::MAX - 1).await.unwrap_err();
+    order.write(Token::MAX.get()).await.unwrap();
+    order.write(Token::MAX.get() - 1).await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
-use tenure::{HolderInfo, InvalidName, Name, lease};
+use tenure::{HolderInfo, lease};
 
 /// How long to wait.
 #[derive(Debug, clap::Args)]
@@ -27,10 +27,6 @@ impl Limit {
     pub(crate) fn longest(&self) -> Option<Duration> {
         if self.once { Some(Duration::ZERO) } else { self.wait }
     }
-}
-
-pub(super) fn name(text: &str) -> Result<Name, InvalidName> {
-    Name::new(text)
 }
 
 pub(super) fn label(text: &str) -> Result<String, tenure::Error> {
@@ -70,6 +66,7 @@ fn duration(text: &str, least: Duration, range: &str) -> Result<Duration, String
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tenure::Name;
 
     proptest! {
         #[test]
@@ -77,7 +74,6 @@ mod tests {
             let given = Duration::from_millis(millis);
             let written = humantime::format_duration(given).to_string();
             prop_assert_eq!((lease(&written), up_to_a_year(&written)), (Ok(given), Ok(given)));
-            prop_assert_eq!(name(&text).unwrap().to_string(), &*text);
             prop_assert_eq!(label(&text).unwrap(), text);
             let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             prop_assert_eq!((address(&port.to_string()), address(&own.to_string())), (Ok(own), Ok(own)));
@@ -88,7 +84,6 @@ mod tests {
             text in prop_oneof![any::<String>(), "-?[0-9.]{1,25}(ns|ms|s|m|h|days|years|x)?( [0-9]{1,25}h)?", "[\\[\\]0-9.:]{0,24}"],
         ) {
             let is_plain = !text.chars().any(char::is_control) && text.len() <= Name::MAX_BYTES;
-            prop_assert_eq!(name(&text).is_ok(), is_plain && !text.is_empty());
             prop_assert_eq!(label(&text).is_ok(), is_plain);
             let longest = lease::MAX_LEASE;
             prop_assert!(up_to_a_year(&text).is_ok_and(|given| given <= longest) || up_to_a_year(&text).is_err());

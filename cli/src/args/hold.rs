@@ -1,6 +1,6 @@
 //! `run` and `elect`: a command that holds a lock.
 
-use super::common::{Limit, address, label, lease, name, up_to_a_year};
+use super::common::{Limit, address, label, lease, up_to_a_year};
 use clap::{ValueHint, value_parser};
 use std::{ffi::OsString, net::SocketAddr, time::Duration};
 use tenure::Name;
@@ -21,7 +21,7 @@ use tenure::Name;
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
     /// One or more lock names: 1 to 200 bytes each, without control characters
-    #[arg(value_parser = name, value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<Name>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
@@ -63,7 +63,6 @@ pub(crate) struct Run {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Elect {
     /// The election's name: 1 to 200 bytes without control characters
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]

@@ -1,6 +1,6 @@
 //! `latch`.
 
-use super::common::{Limit, name};
+use super::common::Limit;
 use clap::{Subcommand, value_parser};
 use tenure::Name;
 
@@ -26,7 +26,6 @@ pub(crate) struct CountDown {
     #[command(flatten)]
     pub(crate) latch: LatchOf,
     /// The party's name, such as a machine's: 1 to 200 bytes without control characters
-    #[arg(value_parser = name)]
     pub(crate) party: Name,
 }
 
@@ -45,7 +44,6 @@ pub(crate) struct WaitForLatch {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowLatch {
     /// The latch's name
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
     /// Print a JSON object, for programs
     #[arg(long)]
@@ -58,7 +56,6 @@ pub(crate) struct ShowLatch {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveLatch {
     /// The latch's name
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
 }
 
@@ -66,7 +63,6 @@ pub(crate) struct RemoveLatch {
 #[derive(Debug, clap::Args)]
 pub(crate) struct LatchOf {
     /// The latch's name: 1 to 200 bytes without control characters
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
     /// Number of parties; all must give the same N
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]

@@ -1,6 +1,6 @@
 //! `wait`, `ls`, `show` and `release`: holders and waiters.
 
-use super::common::{Limit, name};
+use super::common::Limit;
 use tenure::Name;
 
 /// Wait until a lock is free, without acquiring it
@@ -10,7 +10,6 @@ use tenure::Name;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
     /// The lock's name
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) limit: Limit,
@@ -42,7 +41,6 @@ pub(crate) struct Ls {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     /// The lock's name
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
     /// Also show waiters in order; needs a store with a queue
     #[arg(long)]
@@ -59,7 +57,6 @@ pub(crate) struct Show {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
     /// The lock's name
-    #[arg(value_parser = name)]
     pub(crate) name: Name,
     /// Confirm: the holder may still be at work
     #[arg(long)]

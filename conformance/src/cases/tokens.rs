@@ -72,8 +72,8 @@ async fn fits_in_i64(stage: &Stage) -> Check {
     ensure!(token.as_i64() > 0, "token {token} must be positive as an i64, but is {}", token.as_i64());
     ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, read back from an i64");
     // A billion grants per second for seventy years still fit above it.
-    let room = Token::MAX - token.get();
-    ensure!(room > Token::MAX / 4, "token {token} is too large: only {room} greater tokens are left");
+    let room = Token::MAX.get() - token.get();
+    ensure!(room > Token::MAX.get() / 4, "token {token} is too large: only {room} greater tokens are left");
     Ok(guard.release().await?)
 }
 

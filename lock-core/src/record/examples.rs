@@ -120,7 +120,7 @@ fn whoever_is_woken_is_told_by_its_bell() {
 
 #[test]
 fn tokens_end_with_an_error() {
-    let mut record = Record::after(Token::MAX);
+    let mut record = Record::after(Token::MAX.get());
     let refused = record.acquire(&claim(Mode::Exclusive, 1000), start(), Moment::now());
     assert!(refused.is_err(), "{refused:?}");
     let refused = record.acquire(&claim(Mode::Exclusive, 1000), start(), Moment::now());
