@@ -11,7 +11,7 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-use tenure::{Capability, Error, Locks, Name, StoreError};
+use tenure::{Capability, Error, Locks, Name, Operation, StoreError};
 use tokio::time::{Instant, sleep_until};
 
 /// How often `--watch` draws the list.
@@ -98,7 +98,8 @@ impl List {
 async fn list(locks: &Locks, args: &args::Ls) -> Result<List, Error> {
     if args.waiting && !locks.capabilities().waiting {
         // Also if all locks are free.
-        return Err(Error::Unsupported { store: locks.store().into(), capability: Capability::Waiting });
+        let refused = StoreError::unsupported(Capability::Waiting);
+        return Err(Error::from_store(&locks.store().into(), Operation::Looking, refused));
     }
     let holders = locks.list(&args.prefix).await?;
     let mut list = List { entries: Vec::with_capacity(holders.len()), untold: Vec::new() };

@@ -174,6 +174,7 @@ impl Abilities {
                 Wakeup::Poll => "poll",
                 Wakeup::Push => "push",
                 Wakeup::Queue => "queue",
+                _ => "other",
             },
             ask_again_ms: millis(store.ask_again),
             fair: store.fair,

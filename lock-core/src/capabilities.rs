@@ -57,6 +57,7 @@ pub enum StandingKind {
 
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Wakeup {
     /// It polls, with growing pauses up to [`Capabilities::ask_again`].
     Poll,

@@ -26,6 +26,7 @@ use std::{fmt, iter, sync::Arc, time::Duration};
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not acquired within the time set with [`wait`](crate::Lock::wait).
+    #[non_exhaustive]
     Timeout {
         /// The lock's name.
         name: Name,
@@ -39,6 +40,7 @@ pub enum Error {
         holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. Another holder may have changed protected data.
+    #[non_exhaustive]
     Lost {
         /// The lock's name.
         name: Name,
@@ -49,6 +51,7 @@ pub enum Error {
     },
     /// The [`owner`](crate::Lock::owner) already holds the name in a mode that does not cover the requested one, so it
     /// would wait for itself.
+    #[non_exhaustive]
     WouldDeadlock {
         /// The lock's name.
         name: Name,
@@ -60,6 +63,7 @@ pub enum Error {
         wanted: Mode,
     },
     /// The store could not be reached or did not answer in time.
+    #[non_exhaustive]
     Unavailable {
         /// The store.
         store: Arc<str>,
@@ -71,6 +75,7 @@ pub enum Error {
     /// The text is not a valid lock name.
     InvalidName(InvalidName),
     /// An option has an invalid value.
+    #[non_exhaustive]
     InvalidOption {
         /// The option's name.
         option: &'static str,
@@ -80,6 +85,7 @@ pub enum Error {
         allowed: String,
     },
     /// The URL of a store is invalid. The page `docs/urls.md` and `tenure help urls` list all forms.
+    #[non_exhaustive]
     InvalidUrl {
         /// The URL, without password and query.
         url: String,
@@ -89,6 +95,7 @@ pub enum Error {
         valid: String,
     },
     /// The state of the guard's hold does not allow the call.
+    #[non_exhaustive]
     Conflict {
         /// The lock's name.
         name: Name,
@@ -98,6 +105,7 @@ pub enum Error {
         problem: String,
     },
     /// Clients disagree about how many permits a semaphore has, or how many parties a latch waits for.
+    #[non_exhaustive]
     Mismatch {
         /// The store.
         store: Arc<str>,
@@ -107,6 +115,7 @@ pub enum Error {
         source: StoreError,
     },
     /// The store does not support this.
+    #[non_exhaustive]
     Unsupported {
         /// The store.
         store: Arc<str>,
@@ -114,11 +123,13 @@ pub enum Error {
         capability: Capability,
     },
     /// [`Locks::close`](crate::Locks::close) was called.
+    #[non_exhaustive]
     Closed {
         /// The store.
         store: Arc<str>,
     },
     /// The store answered that it cannot carry out the request, and asking again will not help.
+    #[non_exhaustive]
     Store {
         /// The store.
         store: Arc<str>,
