@@ -69,17 +69,16 @@ fn mode(mode: Mode) -> String {
     }
 }
 
-/// A table for people, with the columns NAME, MODE, LABEL, HOLDER, TOKEN, SINCE and LEFT. With waiters, PLACE follows
-/// NAME, and HOLDER is PROCESS. Empty if there are no entries.
+/// A table for people, with the columns NAME, MODE, LABEL, PROCESS, TOKEN, SINCE and LEFT. With waiters, PLACE follows
+/// NAME. Empty if there are no entries.
 pub(crate) fn table(entries: &[Entry], waiting: bool) -> String {
     if entries.is_empty() {
         return String::new();
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    let mut header = vec!["NAME", "MODE", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"];
+    let mut header = vec!["NAME", "MODE", "LABEL", "PROCESS", "TOKEN", "SINCE", "LEFT"];
     if waiting {
-        header[3] = "PROCESS";
         header.insert(1, "PLACE");
     }
     table.set_header(header);

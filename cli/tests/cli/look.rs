@@ -28,7 +28,7 @@ fn ls_prints_a_table() {
         [hold(&stage, "jobs/b", "second"), hold(&stage, "jobs/a", "first"), hold(&stage, "other é", "")];
     let table = stage.done(&["ls"]).expect(0).out;
     let lines: Vec<&str> = table.lines().collect();
-    let columns = ["NAME", "MODE", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"];
+    let columns = ["NAME", "MODE", "LABEL", "PROCESS", "TOKEN", "SINCE", "LEFT"];
     assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), columns);
     let names: Vec<&str> = lines[1..].iter().map(|line| line.split("  ").next().unwrap()).collect();
     assert_eq!(names, ["jobs/a", "jobs/b", "other é"]);
