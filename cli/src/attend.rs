@@ -1,13 +1,7 @@
 //! A command that runs as long as its lock is held.
 
 use crate::{
-    args::HoldOptions,
-    end::End,
-    exit::{self, Failure},
-    job::Job,
-    people::plain,
-    signals::Signals,
-    stderr::{self, Volume},
+    args::HoldOptions, end::End, exit::Failure, job::Job, people::plain, signals::Signals, stderr,
     store::Variables,
 };
 use nix::sys::signal::Signal;
@@ -18,7 +12,7 @@ use std::{
     process::ExitStatus,
     time::Duration,
 };
-use tenure::{Error, Lock, LockSetGuard, Name};
+use tenure::{Lock, LockSetGuard, Name};
 use tokio::time::{Instant, sleep_until};
 
 /// Applies the options to `lock`. The default label is the command's name.
@@ -134,28 +128,5 @@ async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => pending().await,
-    }
-}
-
-/// Releases the locks after the command has ended by itself. It held them to its end, so its work counts: only a loss
-/// is a failure.
-///
-/// If the store hangs, its answer can take as long as the lease. A signal ends that wait: the release then goes on in
-/// the background, as long as the farewell lasts.
-pub(crate) async fn release(held: LockSetGuard, signals: &mut Signals) -> Result<(), Failure> {
-    let released = tokio::select! {
-        biased;
-        released = held.release() => released,
-        _ = signals.ending() => return Ok(()),
-    };
-    match released {
-        Err(error @ Error::Lost { .. }) => Err(error.into()),
-        Err(error) => {
-            if stderr::volume() > Volume::Errors {
-                exit::explain(&error);
-            }
-            Ok(())
-        }
-        Ok(()) => Ok(()),
     }
 }

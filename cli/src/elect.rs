@@ -4,10 +4,10 @@ use crate::{
     args,
     attend::{self, Ending, with_options},
     exit::{self, Failure},
+    farewell::{Ended, farewell},
     helper,
     manager::{self, Manager},
     ready::{Candidate, Port},
-    run::farewell,
     signals::Signals,
     stderr,
     store::{self, Url},
@@ -56,10 +56,12 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
     if let Some(manager) = &manager {
         manager.stopping();
     }
-    if let Some(locks) = &locks {
-        farewell(locks, std::slice::from_ref(&args.name)).await;
+    match (&locks, outcome) {
+        (Some(locks), outcome) => {
+            farewell(locks, std::slice::from_ref(&args.name), args.hold.lease, outcome).await
+        }
+        (None, outcome) => outcome.map(|(status, _)| exit::ended(status)),
     }
-    outcome
 }
 
 /// Opens the store, however long it is unavailable.
@@ -77,7 +79,7 @@ async fn terms(
     args: &args::Elect,
     signals: &mut Signals,
     current: &watch::Sender<Option<Hold>>,
-) -> Result<ExitCode, Failure> {
+) -> Result<Ended, Failure> {
     let mut variables = store::for_command(store, args.hold.keep_store)?;
     variables.extend(manager::hidden());
     loop {
@@ -87,9 +89,7 @@ async fn terms(
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }
-            Ending::Itself(status) => {
-                return attend::release(term, signals).await.map(|()| exit::ended(status));
-            }
+            Ending::Itself(status) => return Ok((status, term)),
         }
     }
 }

@@ -126,7 +126,12 @@ pub(crate) fn explain(error: &Error) {
     if matches!(error, Error::InvalidUrl { .. }) {
         detail("see: tenure help urls");
     }
-    for cause in error.causes() {
+    causes(Some(error));
+}
+
+/// Prints the causes of an error on stderr.
+pub(crate) fn causes(error: Option<&Error>) {
+    for cause in error.into_iter().flat_map(Error::causes) {
         detail(&format!("because: {cause}"));
     }
 }

@@ -6,7 +6,7 @@
 //! | enough files that can be opened | [`descriptors`] |
 //! | exit codes and messages | [`exit`], [`stderr`], [`warnings`] |
 //! | the choice of the store | [`store`] |
-//! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
+//! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`], [`farewell`] |
 //! | `elect`: one leader among many machines, and its reports | [`elect`], [`manager`], [`ready`] |
 //! | the command's processes | [`job`], [`end`], [`helper`], [`signals`], [`terminal`], [`processes`], [`orphans`] |
 //! | latches | [`latch`] |
@@ -25,6 +25,7 @@ mod descriptors;
 mod elect;
 mod end;
 mod exit;
+mod farewell;
 mod helper;
 mod job;
 mod latch;

@@ -3,7 +3,8 @@
 use crate::{
     args,
     attend::{self, Ending, with_options},
-    exit::{self, Failure},
+    exit::Failure,
+    farewell::{Ended, farewell, quoted},
     helper,
     signals::Signals,
     stderr, store, waiting, warnings,
@@ -11,9 +12,6 @@ use crate::{
 use std::{cell::RefCell, process::ExitCode, time::Duration};
 use tenure::{Error, Holder, LockSet, LockSetGuard, Locks, Name};
 use tokio::time::timeout;
-
-/// How long the end waits for the store. Locks that are not released by then expire with their leases.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCode, Failure> {
     warnings::show();
@@ -25,19 +23,8 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let outcome = locked(&locks, left, store, args, &mut signals).await;
-    farewell(&locks, &args.names).await;
-    outcome
-}
-
-/// Closes the locks, and warns if the store does not answer, which does not change the exit code.
-pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
-    if timeout(FAREWELL, locks.close()).await.is_err() {
-        stderr::mention(&format!(
-            "{} does not answer; {} may stay held there until the lease expires",
-            locks.store(),
-            quoted(names)
-        ));
-    }
+    let lease = args.hold.lease.max(args.at_least);
+    farewell(&locks, &args.names, lease, outcome).await
 }
 
 async fn locked(
@@ -46,7 +33,7 @@ async fn locked(
     store: &args::Store,
     args: &args::Run,
     signals: &mut Signals,
-) -> Result<ExitCode, Failure> {
+) -> Result<Ended, Failure> {
     let held = tokio::select! {
         held = take(locks, wait, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
@@ -54,7 +41,7 @@ async fn locked(
     let variables = store::for_command(store, args.hold.keep_store)?;
     match attend::run(&args.command, &held, signals, &variables, &args.hold, stderr::say).await? {
         Ending::Lost => Err(Failure::Lost),
-        Ending::Itself(status) => attend::release(held, signals).await.map(|()| exit::ended(status)),
+        Ending::Itself(status) => Ok((status, held)),
     }
 }
 
@@ -110,9 +97,4 @@ async fn holders(locks: &Locks, names: &[Name]) -> Vec<Holder> {
         Ok::<_, Error>(holders)
     };
     timeout(Duration::from_secs(1), asked).await.ok().and_then(Result::ok).unwrap_or_default()
-}
-
-/// Quotes names for a message: `"a", "b"`.
-fn quoted(names: &[Name]) -> String {
-    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }

@@ -168,6 +168,12 @@ impl Locks {
         Capabilities { fair: capabilities.fair && in_order, ..capabilities }
     }
 
+    /// Returns the lease of locks that set [none of their own](Lock::lease).
+    #[must_use]
+    pub fn default_lease(&self) -> Duration {
+        self.0.default_lease
+    }
+
     /// Returns the store's name for messages, without secrets: `sqlite:/var/lib/app/locks.db`.
     #[must_use]
     pub fn store(&self) -> &str {

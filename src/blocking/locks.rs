@@ -2,6 +2,7 @@
 
 use super::{Election, Latch, Lock, LockSet, RwLock, Semaphore, caller::Caller};
 use crate::{Capabilities, Error, Holder, Waiter, backend::Backend};
+use std::time::Duration;
 
 /// Opens the store that `url` names, and returns its locks: [`tenure::connect`](crate::connect) without async.
 ///
@@ -91,6 +92,12 @@ impl Locks {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.locks.capabilities()
+    }
+
+    /// Returns the lease of locks that set none of their own.
+    #[must_use]
+    pub fn default_lease(&self) -> Duration {
+        self.locks.default_lease()
     }
 
     /// Returns the store's name for messages, without secrets.

@@ -69,24 +69,32 @@ fn signal_ends_a_wait_and_leaves_nothing() {
     stage.done(&["run", "a", "--try", "--", "true"]).expect(0);
 }
 
-/// The store is asked again until the lease has passed, which is longer than this test may take.
+/// The lease is longer than this test may take.
 #[test]
-fn signal_ends_a_release_without_an_answer() {
+fn release_without_an_answer_does_not_wait_for_the_lease() {
     let stage = Stage::new();
     // Creates the table.
     stage.done(&["ls"]).expect(0);
-    for (verb, name, signal) in [("run", "a", Signal::SIGTERM), ("elect", "b", Signal::SIGINT)] {
+    for (verb, name, signal) in
+        [("run", "a", Some(Signal::SIGTERM)), ("run", "b", None), ("elect", "c", None)]
+    {
         let args = ["--store", Frozen::URL, verb, name, "--lease", "1h", "--"];
-        let gate = stage.gate(verb);
-        let script = ["sh", "-c", &format!("echo begun; read x < {verb}; exit 7")];
+        let gate = stage.gate(name);
+        let script = ["sh", "-c", &format!("echo begun; read x < {name}; exit 7")];
         let process = stage.start(&[&args[..], &script].concat());
         process.line();
         let frozen = stage.freeze();
         gate.open();
         process.says("the release failed; trying again");
-        process.signal(signal);
+        if let Some(signal) = signal {
+            process.signal(signal);
+        }
         let done = process.end().expect(7);
-        assert!(done.err.contains(&format!("{name:?} may stay held there")), "{}", done.err);
+        let told = format!(
+            "the command has ended, but {name:?} may stay held until its lease expires, in at most 1h: "
+        );
+        assert!(done.err.contains(&told) && done.err.contains(" does not answer"), "{}", done.err);
+        assert!(!done.err.contains("then try again"), "{}", done.err);
         frozen.thaw();
     }
 }

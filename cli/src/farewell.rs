@@ -1,0 +1,66 @@
+//! The end of `run` and `elect`: the locks are released, and the store is closed.
+
+use crate::{
+    exit::{self, Failure},
+    stderr::{self, Volume},
+};
+use std::{
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+use tenure::{Error, LockSetGuard, Locks, Name, backend::StandingKind};
+use tokio::time::timeout;
+
+/// How long the end waits for the store. Locks that are not released by then expire with their leases.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A command that ended by itself, and the locks that it held to its end.
+pub(crate) type Ended = (ExitStatus, LockSetGuard);
+
+/// Releases the locks after the command has ended by itself, and closes the store. `lease` is that of the options.
+///
+/// The command held the locks to its end, so its work counts: only a loss changes the exit code. A signal does not end
+/// the wait for the store: a service manager sends it to the command and to `tenure` alike, just before the release.
+pub(crate) async fn farewell(
+    locks: &Locks,
+    names: &[Name],
+    lease: Option<Duration>,
+    outcome: Result<Ended, Failure>,
+) -> Result<ExitCode, Failure> {
+    let (outcome, held) = match outcome {
+        Ok((status, held)) => (Ok(exit::ended(status)), held),
+        Err(failure) => (Err(failure), LockSetGuard::default()),
+    };
+    let mut released = Ok(());
+    let end = async {
+        released = held.release().await;
+        locks.close().await;
+    };
+    let is_closed = timeout(PATIENCE, end).await.is_ok();
+    let failed = match released {
+        Err(lost @ Error::Lost { .. }) => return Err(lost.into()),
+        Ok(()) if is_closed => return outcome,
+        Ok(()) | Err(Error::Unavailable { .. }) => None,
+        Err(error) => Some(error),
+    };
+    if stderr::volume() > Volume::Errors {
+        let ended = if outcome.is_ok() { "the command has ended, but " } else { "" };
+        let until = match locks.capabilities().standing {
+            StandingKind::Session => "its session ends".to_owned(),
+            StandingKind::Lease => {
+                let lease = humantime::format_duration(lease.unwrap_or(locks.default_lease()));
+                format!("its lease expires, in at most {lease}")
+            }
+        };
+        let why =
+            failed.as_ref().map_or_else(|| format!("{} does not answer", locks.store()), Error::to_string);
+        stderr::say(&format!("{ended}{} may stay held until {until}: {why}", quoted(names)));
+        exit::causes(failed.as_ref());
+    }
+    outcome
+}
+
+/// Quotes names for a message: `"a", "b"`.
+pub(crate) fn quoted(names: &[Name]) -> String {
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+}
