@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCode, Failure> {
     warnings::show();
+    can_keep(args)?;
     helper::check()?;
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
@@ -25,6 +26,23 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
     let outcome = locked(&locks, left, store, args, &mut signals).await;
     let lease = args.hold.lease.max(args.at_least);
     farewell(&locks, &args.names, lease, outcome).await
+}
+
+/// Checks `--at-least`. The library would refuse it too, but by its own name and only once the store is open.
+fn can_keep(args: &args::Run) -> Result<(), Failure> {
+    let Some(shortest) = args.at_least else { return Ok(()) };
+    if args.names.iter().any(|name| *name != args.names[0]) {
+        let text = "--at-least works with one name only; give one name, or leave --at-least out";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    match args.max_hold {
+        Some(longest) if shortest > longest => {
+            let [shortest, longest] = [shortest, longest].map(humantime::format_duration);
+            let text = format!("--at-least {shortest} is longer than --max-hold {longest}; give a shorter --at-least");
+            Err(Failure::Usage(text))
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn locked(

@@ -29,6 +29,8 @@ fn names_durations_and_options() {
         &["run", "a", "--lease", "soon", "--", "true"],
         &["run", "a", "--wait", "99999999999999999999y", "--", "true"],
         &["run", "a", "--max-hold", "0s", "--", "true"],
+        &["run", "a", "b", "--at-least", "1m", "--", "true"],
+        &["run", "a", "--at-least", "2m", "--max-hold", "1m", "--", "true"],
         &["run", "a", "--kill-after", "-1s", "--", "true"],
         &["run", "a", "--label", "two\nlines", "--", "true"],
         &["run", "a", "--try", "--wait", "5s", "--", "true"],

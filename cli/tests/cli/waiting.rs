@@ -31,8 +31,6 @@ fn short_job_keeps_its_lock_for_at_least() {
     stage.done(&["release", "b", "--force"]).expect(0);
     stage.done(&["run", "b", "--at-least", "100ms", "--", "sleep", "0.2"]).expect(0);
     stage.done(&["run", "b", "--try", "--", "true"]).expect(0);
-    let refused = stage.done(&["run", "b", "--at-least", "2s", "--max-hold", "1s", "--", "true"]).expect(64);
-    assert!(refused.err.contains("hold_at_least"), "{}", refused.err);
 }
 
 /// In a log, where no line can move.
