@@ -39,7 +39,8 @@ pub enum Error {
         /// answer in time, if the wait was zero, and if other tasks of this client came first for most of it.
         holders: Vec<Holder>,
     },
-    /// The grant ended before its guard was released. Another holder may have changed protected data.
+    /// The grant ended before its guard was released. Unless its own [`max_hold`](crate::Lock::max_hold) ended it,
+    /// another holder may have changed protected data.
     #[non_exhaustive]
     Lost {
         /// The lock's name.
@@ -226,7 +227,7 @@ impl fmt::Display for Error {
                 write!(f, "lock {name:?} in {store} was not acquired within {waited:?}: {reason}")
             }
             Self::Lost { name, store, cause } => {
-                write!(f, "lock {name:?} in {store} was lost: {cause}; protected data may have changed")
+                write!(f, "lock {name:?} in {store} was lost: {cause}; {}", cause.consequence())
             }
             Self::WouldDeadlock { name, store, held, wanted } => {
                 let or = if *held == Mode::Shared { ", or upgrade the reader's guard" } else { "" };

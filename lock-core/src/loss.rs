@@ -36,6 +36,15 @@ impl LossCause {
             Self::MaxHold => "max_hold",
         }
     }
+
+    /// The effect of the loss on the protected data, for a message.
+    pub(crate) const fn consequence(self) -> &'static str {
+        match self {
+            // The client gave it up by itself, and no other had it before.
+            Self::MaxHold => "other clients may acquire it",
+            _ => "protected data may have changed",
+        }
+    }
 }
 
 impl fmt::Display for LossCause {
@@ -46,7 +55,7 @@ impl fmt::Display for LossCause {
             Self::SessionEnded => "its session ended",
             Self::Forgotten => "the store no longer has it",
             Self::Forced => "it was released by force",
-            Self::MaxHold => "it reached max_hold",
+            Self::MaxHold => "it reached its maximum hold time",
         })
     }
 }

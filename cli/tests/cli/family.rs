@@ -98,7 +98,7 @@ fn leader_campaigns_again_after_max_hold() {
     assert!(next > term, "{next} after {term}");
     leader.signal(Signal::SIGTERM);
     let done = leader.end().expect(143);
-    assert!(done.err.contains("max_hold") && done.err.contains("no longer leading"), "{}", done.err);
+    assert!(done.err.contains("maximum hold time") && done.err.contains("no longer leading"), "{}", done.err);
 }
 
 /// A command that has done its work ends its machine's candidacy, with its code, and the next one's turn comes.

@@ -311,7 +311,7 @@ impl Holding {
         self.background().spawn(async move {
             tokio::time::sleep(grant.lease).await;
             if let Err(error) = store.release(&grant).await {
-                tracing::warn!(lock.name = %grant.name, %error, "could not release a lock that reached max_hold");
+                tracing::warn!(lock.name = %grant.name, %error, "could not release a lock that reached its maximum hold time");
             }
         });
     }
