@@ -20,26 +20,35 @@ pub(crate) fn with_options(
     lock: Lock,
     options: &HoldOptions,
     max_hold: Option<Duration>,
+    at_least: Option<Duration>,
     command: &[OsString],
 ) -> Lock {
-    let label = options.label.clone().unwrap_or_else(|| default_label(command));
+    let label = options.label.clone().unwrap_or_else(|| default_label(command, at_least));
     let lock = lock.label(label);
     let lock = match options.lease {
         Some(lease) => lock.lease(lease),
         None => lock,
     };
-    match max_hold {
+    let lock = match max_hold {
         Some(longest) => lock.max_hold(longest),
+        None => lock,
+    };
+    match at_least {
+        Some(shortest) => lock.hold_at_least(shortest),
         None => lock,
     }
 }
 
-/// The command's name, escaped and cut to fit a label.
-fn default_label(command: &[OsString]) -> String {
+/// The command's name, escaped and cut to fit a label. With `--at-least` also that time: the store may show this holder
+/// when its process has long ended.
+fn default_label(command: &[OsString], at_least: Option<Duration>) -> String {
+    let stays = at_least.map_or_else(String::new, |shortest| {
+        format!(", for at least {}", humantime::format_duration(shortest))
+    });
     let name = command.first().map(Path::new).and_then(Path::file_name).unwrap_or(OsStr::new("?"));
     let mut label = plain(&name.to_string_lossy());
-    label.truncate(label.floor_char_boundary(Name::MAX_BYTES));
-    label
+    label.truncate(label.floor_char_boundary(Name::MAX_BYTES - stays.len()));
+    label + &stays
 }
 
 /// How a command ended.

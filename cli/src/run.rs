@@ -70,11 +70,7 @@ async fn take(locks: &Locks, wait: Option<Duration>, args: &args::Run) -> Result
         None if args.shared => locks.rw(name).read(),
         None => locks.lock(name),
     }));
-    let all = all.with(|lock| with_options(lock, &args.hold, args.max_hold, &args.command));
-    let all = match args.at_least {
-        Some(shortest) => all.with(|lock| lock.hold_at_least(shortest)),
-        None => all,
-    };
+    let all = all.with(|lock| with_options(lock, &args.hold, args.max_hold, args.at_least, &args.command));
     if args.limit.once {
         let Some(held) = all.try_acquire().await? else {
             let text = match &*args.names {

@@ -43,7 +43,8 @@ pub(crate) struct Run {
     ///
     /// Use it for a short job that cron starts on several machines: a machine whose clock is behind then finds the lock
     /// still held. Give a time longer than the clocks differ and shorter than the pause between two runs. `tenure` does
-    /// not wait until then: the store keeps the lock. It works with one name only, and not with ZooKeeper or row locks,
+    /// not wait until then: the store keeps the lock, and still shows the ended process as its holder. The default
+    /// label says so. It works with one name only, and not with ZooKeeper or row locks,
     /// whose locks end with a session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,

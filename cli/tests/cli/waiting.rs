@@ -18,7 +18,7 @@ fn short_job_keeps_its_lock_for_at_least() {
     assert_eq!(stage.done(&job).expect(0).out, "ran\n");
     let late = stage.done(&job).expect(75);
     assert!(
-        late.out.is_empty() && late.err.contains("is busy") && late.err.contains("held by echo ("),
+        late.out.is_empty() && late.err.contains("is busy") && late.err.contains("held by echo, for at least 12s ("),
         "{}",
         late.err
     );
