@@ -31,7 +31,7 @@ use std::{env, path::PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Print only errors that change the exit code
+    /// Print only errors, and warnings that jobs may overlap
     #[arg(short, long, global = true, help_heading = OF_ALL)]
     pub(crate) quiet: bool,
     /// Also print each acquisition and release

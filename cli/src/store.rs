@@ -1,6 +1,6 @@
 //! The choice of the store, and its opening.
 
-use crate::{args::Store, exit::Failure, stderr, warnings::AGAIN};
+use crate::{args::Store, exit::Failure, people::plain, stderr, warnings::AGAIN};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::{
@@ -142,9 +142,12 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
             let url = default_url(state_directory())?;
             if !io::stderr().is_terminal() {
                 // At a terminal there is a person, who knows that the machine is one of many.
-                let text = "no store is given, so locks exclude only this user's processes on this machine; give one \
-                            with --store or TENURE_STORE";
-                stderr::mention(text);
+                // Also with --quiet: jobs on other machines may overlap.
+                stderr::say(&format!(
+                    "no store is given, so locks exclude only this user's processes on this machine; give one with \
+                     --store or TENURE_STORE (for this file: {})",
+                    plain(&url)
+                ));
             }
             url
         }
