@@ -267,7 +267,8 @@ mod tests {
     fn refusals_name_the_mistake() {
         for (url, problem) in [
             ("", "missing scheme"),
-            ("host:6379", "unknown scheme"),
+            ("host:6379", "missing scheme"),
+            ("host:6380", "unknown scheme"),
             ("http://host", "unknown scheme"),
             ("redis:host", "missing host"),
             ("redis://", "invalid host"),

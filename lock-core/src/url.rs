@@ -209,7 +209,7 @@ impl<O> Urls<O> {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for an unknown scheme, with the form of the one that was probably meant, or the names of all.
+/// [`Error::InvalidUrl`] for an unknown or missing scheme, with the one that was probably meant, or the names of all.
 pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
     let known: Vec<&'static Scheme> = known.into_iter().collect();
     let names = || format!("known: {}", scheme::scheme_names(known.iter().copied()));
@@ -220,8 +220,11 @@ pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Re
         return Ok(scheme);
     }
     // To say which scheme is near would tell half of a password.
-    let meant = nearest(name, known.iter().map(|scheme| (scheme.name(), scheme.form)));
     let is_safe = !scheme::may_be_login(rest);
+    if let Some(meant) = scheme::by_port(name, rest, &known).filter(|_| is_safe) {
+        return Err(Refusal::new("missing scheme", format!("did you mean {meant:?}?")).of(url, None));
+    }
+    let meant = nearest(name, known.iter().map(|scheme| (scheme.name(), scheme.form)));
     let valid = meant.filter(|_| is_safe).map_or_else(names, |form| format!("did you mean {form:?}?"));
     let name = if is_safe && scheme::is_word(name) { format!(" {name:?}") } else { String::new() };
     Err(Refusal::new(format!("unknown scheme{name}"), valid).of(url, None))

@@ -63,6 +63,20 @@ pub(super) fn may_be_login(rest: &str) -> bool {
     !rest.starts_with("//") && rest.contains('@')
 }
 
+/// The usual ports of servers, each with the scheme of their store.
+const PORTS: [(&str, &str); 4] =
+    [("6379", "redis"), ("5432", "postgres"), ("3306", "mysql"), ("2181", "zookeeper")];
+
+/// The beginning of the URL that `host:rest` probably stands for, if `rest` begins with the usual port of a known store.
+/// Repeats nothing after the port.
+pub(super) fn by_port(host: &str, rest: &str, known: &[&Scheme]) -> Option<String> {
+    let port = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    let (_, scheme) = PORTS.into_iter().find(|(usual, _)| *usual == port)?;
+    let more = if rest == port { "" } else { "…" };
+    let is_known = known.iter().any(|known| known.name() == scheme);
+    (is_known && is_word(host)).then(|| format!("{scheme}://{host}:{port}{more}"))
+}
+
 pub(super) fn is_word(text: &str) -> bool {
     (1..=40).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-._".contains(c))
 }
