@@ -13,7 +13,7 @@ pub use tenure_core::{
 
 use crate::{
     Error,
-    stores::{default_prefix, opening},
+    stores::{default_of, opening},
 };
 use std::sync::Arc;
 use tenure_core::url::encode;
@@ -81,7 +81,10 @@ fn within(url: &str, namespace: &str) -> String {
     match own {
         _ if namespace.is_empty() => return url.to_owned(),
         Some(at) => pairs[at] += &encode(namespace),
-        None => pairs.push(format!("prefix={}{}", encode(default_prefix(url)), encode(namespace))),
+        None => {
+            let default = default_of(url, "prefix").filter(|default| *default != "none").unwrap_or_default();
+            pairs.push(format!("prefix={}{}", encode(default), encode(namespace)));
+        }
     }
     format!("{place}?{}", pairs.join("&"))
 }

@@ -106,11 +106,10 @@ pub(crate) fn opening(url: &str) -> Result<Opening, Error> {
     }
 }
 
-/// The prefix of a URL that names none.
-pub(crate) fn default_prefix(url: &str) -> &'static str {
-    let parameters = store(&scheme_name(url)).map(|store| (store.urls)().parameters).unwrap_or_default();
-    let prefix = parameters.iter().find(|parameter| parameter.name == "prefix");
-    prefix.map(|prefix| prefix.default).filter(|default| *default != "none").unwrap_or_default()
+/// The default of this parameter, in words, in the store that `url` names; `None` if the store lacks it.
+pub(crate) fn default_of(url: &str, parameter: &str) -> Option<&'static str> {
+    let parameters = (store(&scheme_name(url))?.urls)().parameters;
+    parameters.iter().find(|known| known.name == parameter).map(|known| known.default)
 }
 
 fn scheme_name(url: &str) -> String {

@@ -7,6 +7,7 @@
 //! `%40`, `%26`, `%3F`, `%23` and `%25`.
 
 use crate::stores::{self, STORES};
+use tenure_core::url::decode;
 pub use tenure_core::url::with_password;
 
 /// One kind of URL.
@@ -72,4 +73,36 @@ pub fn parameters() -> Vec<Parameter> {
         }
     }
     all
+}
+
+/// Returns which locks of its store `url` names: `prefix`, `table` and `strategy`, as far as the store has them, with
+/// the value in the URL or the default. A table whose default depends on the strategy is left out unless the URL has it.
+///
+/// Two clients of one server exclude each other only if all of these are the same. They are not part of the store's
+/// [name](crate::Locks::store), and none is a secret.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// assert_eq!(
+///     tenure::urls::namespace("sqlite:locks.db?prefix=ci%2F"),
+///     [("prefix", "ci/".to_owned()), ("table", "tenure_locks".to_owned())]
+/// );
+/// ```
+#[must_use]
+pub fn namespace(url: &str) -> Vec<(&'static str, String)> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let value = |name| {
+        let default = stores::default_of(url, name)?;
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let own = pairs.find(|(given, _)| *given == name).and_then(|(_, value)| decode(value).ok());
+        let default = || match default {
+            "none" => Some(String::new()),
+            words if words.contains(' ') => None,
+            default => Some(default.to_owned()),
+        };
+        Some((name, own.or_else(default)?))
+    };
+    ["prefix", "table", "strategy"].into_iter().filter_map(value).collect()
 }

@@ -97,7 +97,8 @@ async fn terms(
 /// Waits until this machine leads.
 async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<LockSetGuard, Failure> {
     let names = [args.name.clone()];
-    let all = locks.all(&names).with(|lock| with_options(lock, &args.hold, args.max_hold, None, &args.command));
+    let all =
+        locks.all(&names).with(|lock| with_options(lock, &args.hold, args.max_hold, None, &args.command));
     let elected = async {
         tokio::select! {
             term = all.acquire() => term,

@@ -7,12 +7,14 @@ use crate::{
 };
 use serde::Serialize;
 use std::{
+    collections::BTreeMap,
     process::ExitCode,
     time::{Duration, Instant},
 };
 use tenure::{
     Capabilities, Error, Guard, HolderInfo, Locks,
     backend::{StandingKind, Wakeup},
+    urls::namespace,
 };
 use tokio::time::{sleep, timeout};
 
@@ -33,7 +35,8 @@ const HOST_BYTES: usize = 160;
 pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitCode, Failure> {
     warnings::show();
     let began = Instant::now();
-    let locks = store::open(store).await?;
+    let url = store::url(store)?;
+    let locks = url.connect().await?;
     let connect_ms = millis(began.elapsed());
     let measured = measure(&locks, args.count).await.map_err(Failure::of_store);
     let (store, capabilities) = (locks.store().to_owned(), locks.capabilities());
@@ -45,6 +48,7 @@ pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitC
     let [look_ms, acquire_ms, release_ms] = measured?.map(Spread::of);
     let report = Report {
         store,
+        namespace: namespace(&url.text).into_iter().collect(),
         connect_ms,
         count: args.count,
         look_ms,
@@ -138,6 +142,7 @@ impl Spread {
 #[derive(Serialize)]
 struct Report {
     store: String,
+    namespace: BTreeMap<&'static str, String>,
     connect_ms: f64,
     count: u32,
     look_ms: Option<Spread>,
@@ -236,8 +241,10 @@ impl Report {
             ["ls, show, wait".to_owned(), yes(can.listing)],
             ["ls --waiting".to_owned(), yes(can.waiting)],
         ];
-        let (store, times, abilities) = (&self.store, people::aligned(times), people::aligned(abilities));
-        format!("{store}\n\n{times}\n{abilities}")
+        let namespace = self.namespace.iter().map(|(name, value)| [(*name).to_owned(), format!("{value:?}")]);
+        let [namespace, times, abilities] =
+            [people::aligned(namespace), people::aligned(times), people::aligned(abilities)];
+        format!("{}\n\n{namespace}\n{times}\n{abilities}", self.store)
     }
 }
 

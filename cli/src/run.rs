@@ -38,7 +38,9 @@ fn can_keep(args: &args::Run) -> Result<(), Failure> {
     match args.max_hold {
         Some(longest) if shortest > longest => {
             let [shortest, longest] = [shortest, longest].map(humantime::format_duration);
-            let text = format!("--at-least {shortest} is longer than --max-hold {longest}; give a shorter --at-least");
+            let text = format!(
+                "--at-least {shortest} is longer than --max-hold {longest}; give a shorter --at-least"
+            );
             Err(Failure::Usage(text))
         }
         _ => Ok(()),

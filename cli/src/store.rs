@@ -1,6 +1,12 @@
 //! The choice of the store, and its opening.
 
-use crate::{args::Store, exit::Failure, people::plain, stderr, warnings::AGAIN};
+use crate::{
+    args::Store,
+    exit::Failure,
+    people::plain,
+    stderr::{self, Volume},
+    warnings::AGAIN,
+};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::{
@@ -15,7 +21,7 @@ use std::{
 };
 use tenure::{
     Error, Locks,
-    urls::{schemes, with_password},
+    urls::{namespace, schemes, with_password},
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -61,6 +67,7 @@ pub(crate) async fn open_to_hold(
                     between processes of one machine, or a server's URL between machines (see tenure help urls)";
         return Err(Failure::Usage(text.to_owned()));
     }
+    url.mention(&locks);
     Ok((locks, left))
 }
 
@@ -107,8 +114,20 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    async fn connect(&self) -> Result<Locks, Failure> {
-        tenure::connect(&self.text).await.map_err(|error| self.failed(error))
+    pub(crate) async fn connect(&self) -> Result<Locks, Failure> {
+        let locks = tenure::connect(&self.text).await.map_err(|error| self.failed(error))?;
+        self.mention(&locks);
+        Ok(locks)
+    }
+
+    /// With `--verbose`, says which locks these are: others of the same server may look alike.
+    fn mention(&self, locks: &Locks) {
+        if stderr::volume() == Volume::Everything {
+            let namespace =
+                namespace(&self.text).into_iter().map(|(name, value)| format!("{name} {value:?}"));
+            let namespace = namespace.collect::<Vec<_>>().join(", ");
+            stderr::say(&format!("using {} ({namespace})", locks.store()));
+        }
     }
 
     /// The failure to open the store. If the store refused a password from a variable, this names the variable, which

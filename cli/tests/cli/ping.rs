@@ -12,10 +12,11 @@ fn ping_prints_times_and_capabilities() {
     let out = stage.done(&["ping"]).expect(0).out;
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].starts_with("sqlite:") && lines[0].ends_with("locks.db"), "{out}");
+    assert_eq!(lines[2..4], [r#"prefix  """#, r#"table   "tenure_locks""#], "{out}");
     let first = |line: &&str| line.split_whitespace().next().unwrap_or_default().to_owned();
-    let measured: Vec<String> = lines[2..6].iter().map(first).collect();
+    let measured: Vec<String> = lines[5..9].iter().map(first).collect();
     assert_eq!(measured, ["connect", "look", "acquire", "release"], "{out}");
-    assert!(lines[3..6].iter().all(|line| line.contains(" to ") && line.ends_with(" ms")), "{out}");
+    assert!(lines[6..9].iter().all(|line| line.contains(" to ") && line.ends_with(" ms")), "{out}");
     let says = |what: &str, how: &str| lines.iter().any(|line| line.starts_with(what) && line.ends_with(how));
     assert!(says("first come, first served  ", "no") && says("--permits  ", "yes"), "{out}");
     assert!(says("they ask at least every  ", "50ms"), "{out}");
@@ -26,10 +27,11 @@ fn ping_prints_times_and_capabilities() {
 #[test]
 fn ping_prints_json() {
     let stage = Stage::new();
-    let url = "sqlite:locks.db?fair=true";
+    let url = "sqlite:locks.db?fair=true&prefix=a%20b";
     let out = stage.done(&["--store", url, "ping", "--json", "--count", "3"]).expect(0).out;
     let json: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["count"], 3);
+    assert_eq!(json["namespace"], serde_json::json!({"prefix": "a b", "table": "tenure_locks"}));
     assert!(json["connect_ms"].as_f64().unwrap() > 0.0, "{json}");
     for what in ["look_ms", "acquire_ms", "release_ms"] {
         let time = |which: &str| json[what][which].as_f64().unwrap();

@@ -170,7 +170,8 @@ fn empty_variable_is_refused() {
 #[test]
 fn default_store_is_mentioned_once_without_a_terminal() {
     let stage = Stage::new();
-    let file = format!("sqlite:{}?create_directory=true", stage.path(".local/state/tenure/locks.db").display());
+    let file =
+        format!("sqlite:{}?create_directory=true", stage.path(".local/state/tenure/locks.db").display());
     let mentions = |options: &[&str]| {
         let mut tenure = stage.tenure(&[options, &["run", "a", "--", "true"]].concat());
         let done = Done::of(tenure.env_remove("TENURE_STORE")).expect(0);

@@ -18,7 +18,9 @@ fn short_job_keeps_its_lock_for_at_least() {
     assert_eq!(stage.done(&job).expect(0).out, "ran\n");
     let late = stage.done(&job).expect(75);
     assert!(
-        late.out.is_empty() && late.err.contains("is busy") && late.err.contains("held by echo, for at least 12s ("),
+        late.out.is_empty()
+            && late.err.contains("is busy")
+            && late.err.contains("held by echo, for at least 12s ("),
         "{}",
         late.err
     );
@@ -226,9 +228,12 @@ fn quiet_prints_only_errors() {
 fn verbose_reports_success() {
     let stage = Stage::new();
     let done = stage.done(&["run", "a", "-v", "--", "true"]).expect(0);
-    let lines: Vec<&str> = done.err.lines().collect();
+    let (store, lines) = done.err.split_once('\n').unwrap();
+    // So the log shows which locks these are, even if the user named no store.
+    assert!(store.starts_with("tenure: using sqlite:"), "{}", done.err);
+    assert!(store.ends_with(r#"locks.db (prefix "", table "tenure_locks")"#), "{}", done.err);
+    let lines: Vec<&str> = lines.lines().collect();
     assert!(lines[0].starts_with("tenure: lock acquired lock.name=a token="), "{}", done.err);
-    // So the log shows the job's store even if the user named none.
     assert!(lines[0].contains(" lock.store=sqlite:"), "{}", done.err);
     assert!(lines[1].starts_with("tenure: lock released lock.name=a token="), "{}", done.err);
     assert_eq!(Done::of(&mut stage.tenure(&["run", "a", "--", "true"])).err, "");
