@@ -28,12 +28,14 @@ pub(crate) async fn farewell(
     outcome: Result<Ended, Failure>,
 ) -> Result<ExitCode, Failure> {
     let (outcome, held) = match outcome {
-        Ok((status, held)) => (Ok(exit::ended(status)), held),
-        Err(failure) => (Err(failure), LockSetGuard::default()),
+        Ok((status, held)) => (Ok(exit::ended(status)), Some(held)),
+        Err(failure) => (Err(failure), None),
     };
     let mut released = Ok(());
     let end = async {
-        released = held.release().await;
+        if let Some(held) = held {
+            released = held.release().await;
+        }
         locks.close().await;
     };
     let is_closed = timeout(PATIENCE, end).await.is_ok();

@@ -84,8 +84,10 @@ async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result
         if left.is_zero() {
             return Err(error);
         }
-        // The first cause explains; those below it are the system's words.
-        let why = error.causes().next().unwrap_or_else(|| error.to_string());
+        let why = match &error {
+            Error::Unavailable { source, .. } => source.to_string(),
+            other => other.to_string(),
+        };
         if told.as_ref().is_none_or(|(told, at): &(String, Instant)| *told != why || at.elapsed() >= AGAIN) {
             tracing::warn!(error = %why, "the store is unavailable; trying again");
             told = Some((why, Instant::now()));

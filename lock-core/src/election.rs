@@ -118,7 +118,7 @@ impl Election {
             };
             barred = Duration::ZERO;
             match run_under(term, &mut work).await {
-                Err(Error::Lost { name, store, cause }) => {
+                Err(Error::Lost { name, store, cause, .. }) => {
                     tracing::warn!(lock.name = %name, lock.store = %store, cause = cause.as_str(), "the term ended; campaigning again");
                 }
                 outcome => return outcome,

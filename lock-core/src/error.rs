@@ -49,6 +49,8 @@ pub enum Error {
         store: Arc<str>,
         /// Why.
         cause: LossCause,
+        /// Why the last renewal failed, if its lease expired for that reason.
+        renewal: Option<Arc<str>>,
     },
     /// The [`owner`](crate::Lock::owner) already holds the name in a mode that does not cover the requested one, so it
     /// would wait for itself.
@@ -184,7 +186,7 @@ impl Error {
         }
         show! {
             Timeout { name, store, waited, holders }
-            Lost { name, store, cause }
+            Lost { name, store, cause, renewal }
             WouldDeadlock { name, store, held, wanted }
             Unavailable { store, during, source }
             InvalidOption { option, given, allowed }
@@ -226,8 +228,12 @@ impl fmt::Display for Error {
                 let reason = reason(holders);
                 write!(f, "lock {name:?} in {store} was not acquired within {waited:?}: {reason}")
             }
-            Self::Lost { name, store, cause } => {
-                write!(f, "lock {name:?} in {store} was lost: {cause}; {}", cause.consequence())
+            Self::Lost { name, store, cause, renewal } => {
+                write!(f, "lock {name:?} in {store} was lost: {cause}; ")?;
+                if let Some(why) = renewal {
+                    write!(f, "the last renewal failed: {why}; ")?;
+                }
+                f.write_str(cause.consequence())
             }
             Self::WouldDeadlock { name, store, held, wanted } => {
                 let or = if *held == Mode::Shared { ", or upgrade the reader's guard" } else { "" };

@@ -61,6 +61,8 @@ struct Life {
     downgrades: usize,
     /// The last renewal that was sent before the guards' mode became less than it stated.
     stated_more: Ticket,
+    /// Why the last renewal failed, unless one has succeeded since.
+    failure: Option<Arc<str>>,
     /// The seat in its name's queue, with the turn as long as no other task of this client may contend.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
@@ -114,8 +116,8 @@ impl Holding {
         }
         let late = timing.is_due(now).then(CancellationToken::new);
         let (state, mode, guards, downgrades, seat) = (State::Held, grant.mode, 1, 0, Some(seat));
-        let (stated_more, watch, span) = (Ticket::default(), None, Span::none());
-        let life = Life { state, guards, mode, timing, downgrades, stated_more, seat, watch, span };
+        let (stated_more, failure, watch, span) = (Ticket::default(), None, None, Span::none());
+        let life = Life { state, guards, mode, timing, downgrades, stated_more, failure, seat, watch, span };
         let hold = Arc::new(Self {
             id,
             store: Arc::clone(store),
@@ -323,7 +325,11 @@ impl Holding {
 
     pub(super) fn lost_error(&self) -> Error {
         let cause = self.loss().unwrap_or(LossCause::Expired);
-        self.store.lost(&self.grant.name, cause)
+        let mut error = self.store.lost(&self.grant.name, cause);
+        if let Error::Lost { cause: LossCause::Expired, renewal, .. } = &mut error {
+            *renewal = self.life().failure.clone();
+        }
+        error
     }
 }
 

@@ -267,6 +267,8 @@ impl Renewals {
 
     fn failed(&self, waiting: &[(Duration, &Due, usize)], error: &dyn Display) {
         let (store, count) = (&self.store.name, waiting.len());
+        let why = Arc::from(error.to_string());
+        waiting.iter().for_each(|(_, due, _)| due.hold.renewal_failed(&why));
         let name = waiting.first().map_or("", |(_, due, _)| due.grant.name.as_str());
         tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; trying again until the lease expires");
     }
@@ -351,6 +353,26 @@ mod tests {
         };
         tokio::join!(short(0), short(1), short(2));
         assert!(long.is_held(), "{:?}", long.loss());
+    }
+
+    /// Answers no renewal.
+    struct Down(Memory);
+
+    #[async_trait::async_trait]
+    impl Backend for Down {
+        forward_backend!(self => self.0, except renew);
+
+        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            Err(StoreError::unavailable("Connection refused"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_lease_tells_why_its_renewal_failed() {
+        let guard = Locks::new(Down(Memory::new())).lock("a").acquire().await.unwrap();
+        guard.lost().await;
+        let error = guard.release().await.unwrap_err().to_string();
+        assert!(error.contains("expired") && error.contains("failed: Connection refused"), "{error}");
     }
 
     /// Whose connection is cut when it was idle for a minute. The next request is then sent twice, so its answer

@@ -69,7 +69,7 @@ impl Store {
 
     /// The error for a hold that was lost.
     pub(crate) fn lost(&self, name: &Name, cause: LossCause) -> Error {
-        Error::Lost { name: name.clone(), store: Arc::clone(&self.name), cause }
+        Error::Lost { name: name.clone(), store: Arc::clone(&self.name), cause, renewal: None }
     }
 
     /// The error for a call that a hold's state does not allow.

@@ -2,7 +2,7 @@
 
 use super::{Holding, State};
 use crate::{Grant, LossCause, Moment, Renewal, Standing, metrics::Renewed, policy::timing::Ticket};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 impl Holding {
     /// When the agenda must look at this hold again: to renew it, or to find it lost.
@@ -55,6 +55,11 @@ impl Holding {
         }
     }
 
+    /// Records why a renewal failed.
+    pub(crate) fn renewal_failed(&self, why: &Arc<str>) {
+        self.life().failure = Some(Arc::clone(why));
+    }
+
     /// Records the answer to a renewal or extension.
     pub(crate) fn finish_renewal(&self, ticket: Ticket, answer: Renewal) {
         let now = Moment::now();
@@ -67,6 +72,7 @@ impl Holding {
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
                 life.timing.renewed(ticket, now);
+                life.failure = None;
                 if let Some(renewed) = &self.late
                     && !life.timing.is_provisional()
                 {
