@@ -327,7 +327,7 @@ impl Holding {
         let cause = self.loss().unwrap_or(LossCause::Expired);
         let mut error = self.store.lost(&self.grant.name, cause);
         if let Error::Lost { cause: LossCause::Expired, renewal, .. } = &mut error {
-            *renewal = self.life().failure.clone();
+            renewal.clone_from(&self.life().failure);
         }
         error
     }

@@ -268,7 +268,9 @@ impl Renewals {
     fn failed(&self, waiting: &[(Duration, &Due, usize)], error: &dyn Display) {
         let (store, count) = (&self.store.name, waiting.len());
         let why = Arc::from(error.to_string());
-        waiting.iter().for_each(|(_, due, _)| due.hold.renewal_failed(&why));
+        for (_, due, _) in waiting {
+            due.hold.renewal_failed(&why);
+        }
         let name = waiting.first().map_or("", |(_, due, _)| due.grant.name.as_str());
         tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; trying again until the lease expires");
     }
