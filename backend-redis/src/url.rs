@@ -88,7 +88,7 @@ impl RedisOptions {
             &of_each_server(),
             &[
                 Parameter::flag("fair", "false", Self::fair)
-                    .about("whether waiters of all processes are served in the order in which they came"),
+                    .about("whether waiters of all clients are served in the order in which they came"),
                 Parameter::number("replicas", Self::REPLICAS_RANGE, "0", Self::replicas)
                     .about("how many replicas must have a grant before it counts"),
                 Parameter::text("sentinel_user", "a user", "default", |options: Self, user| {

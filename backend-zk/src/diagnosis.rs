@@ -40,7 +40,7 @@ pub(crate) async fn diagnose(options: &Checked) -> Option<StoreError> {
     });
     let found: Vec<_> = join_all(looks).await.into_iter().flatten().collect();
     let said: Vec<_> = found.iter().map(|finding| finding.what.as_str()).collect();
-    let said = format!("no server opened a session: {}", said.join("; "));
+    let said = format!("no server opened a session: {}", said.join(", and "));
     match &found[..] {
         [] => None,
         all if all.iter().any(|finding| finding.lasting) => Some(StoreError::failed(said)),

@@ -207,7 +207,11 @@ mod tls {
 
     fn read(option: &'static str, file: Option<&str>) -> Result<String, Error> {
         let Some(file) = file else {
-            return Err(Error::invalid_option(option, "missing", "a file in PEM format"));
+            return Err(Error::invalid_option(
+                option,
+                "missing",
+                format!("{option}=FILE in the URL, a file in PEM format"),
+            ));
         };
         std::fs::read_to_string(file).map_err(|error| {
             Error::invalid_option(option, format!("{file:?} ({error})"), "a readable file in PEM format")

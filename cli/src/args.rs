@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Print only errors, and warnings that jobs may overlap
     #[arg(short, long, global = true, help_heading = OF_ALL)]
     pub(crate) quiet: bool,
-    /// Also print each acquisition and release
+    /// Also print the store, each acquisition and each release
     #[arg(short, long, global = true, help_heading = OF_ALL, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
     #[command(subcommand)]

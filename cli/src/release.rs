@@ -12,8 +12,8 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
     let name = &args.name;
     if !args.force {
         let text = format!(
-            "the holder of {name:?} may still be at work, and notices a forced release only at its next renewal; to \
-             release the lock anyway, add --force"
+            "lock {name:?} was not released: its holder may still be at work, and notices a forced release only at \
+             its next renewal; to release the lock anyway, add --force"
         );
         return Err(Failure::Usage(text));
     }
@@ -26,7 +26,7 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
         exit::print(&format!("{}: released by force; was held by {holder}{token}\n", plain(name)))?;
     }
     if put_out.is_empty() {
-        stderr::say(&format!("lock {name:?} is free"));
+        stderr::say(&format!("lock {name:?} in {} is free", locks.store()));
         return Ok(ExitCode::from(exit::NOT_HELD));
     }
     Ok(ExitCode::SUCCESS)

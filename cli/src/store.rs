@@ -84,12 +84,12 @@ async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result
         if left.is_zero() {
             return Err(error);
         }
-        let why = match &error {
-            Error::Unavailable { source, .. } => source.to_string(),
-            other => other.to_string(),
+        let (at, why) = match &error {
+            Error::Unavailable { store, source, .. } => (&**store, source.to_string()),
+            other => ("", other.to_string()),
         };
         if told.as_ref().is_none_or(|(told, at): &(String, Instant)| *told != why || at.elapsed() >= AGAIN) {
-            tracing::warn!(error = %why, "the store is unavailable; trying again");
+            tracing::warn!(lock.store = at, error = %why, "the store is unavailable; trying again");
             told = Some((why, Instant::now()));
         }
         sleep(pause.min(left)).await;

@@ -4,10 +4,8 @@
     python3 docs/pictures/record.py TENURE redis://127.0.0.1:6379/
 
 TENURE is the command as it was built. The store must be empty and have a queue with `fair=true`. The script writes
-
-- recorded/ls-watch.txt: a screen of `tenure ls --watch --waiting`. The processes in it run on this machine, with host
-  names of their own.
-- bench.svg, which `tenure bench` draws.
+recorded/ls-watch.txt, a screen of `tenure ls --watch --waiting`. The processes in it run on this machine, with host names
+of their own.
 """
 
 import os
@@ -41,7 +39,6 @@ def main(tenure, url):
         for process in started:
             process.wait()
     (HERE / "recorded/ls-watch.txt").write_text(f"$ tenure ls --watch --waiting\n{screen}\n", encoding="utf-8")
-    subprocess.run([tenure, "--store", url, "bench", "--svg", HERE / "bench.svg"], env=ENVIRONMENT, check=True)
 
 
 def start(tenure, host, options, then):

@@ -246,8 +246,12 @@ impl fmt::Display for Error {
             Self::Unavailable { store, during, source } => {
                 write!(f, "{store} is unavailable ({during}): {source}; ")?;
                 match during {
-                    Operation::Releasing(_) => write!(f, "the lock becomes free when its lease expires"),
-                    _ => write!(f, "check that it is running and reachable, then try again"),
+                    Operation::Releasing(_) => {
+                        write!(f, "the lock becomes free when its lease or session ends")
+                    }
+                    // The reason already names a next step.
+                    _ if source.to_string().contains("; ") => write!(f, "then try again"),
+                    _ => write!(f, "check that the store is running and reachable, then try again"),
                 }
             }
             Self::InvalidName(invalid) => write!(f, "{invalid}"),
@@ -367,7 +371,7 @@ mod tests {
     fn debug_format_shows_message_and_causes() {
         let shown = format!("{:?}", Err::<(), _>(unavailable()));
         let expected = [
-            r#"Err(postgres://db:5432/app is unavailable (acquiring "a"): no connection to db:5432; check that it is running and reachable, then try again"#,
+            r#"Err(postgres://db:5432/app is unavailable (acquiring "a"): no connection to db:5432; check that the store is running and reachable, then try again"#,
             "  because: I/O error: connection reset)",
         ];
         assert_eq!(shown, expected.join("\n"));

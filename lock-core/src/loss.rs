@@ -42,7 +42,7 @@ impl LossCause {
         match self {
             // The client gave it up by itself, and no other had it before.
             Self::MaxHold => "other clients may acquire it",
-            _ => "protected data may have changed",
+            _ => "protected data may have changed; check it before you repeat the work",
         }
     }
 }

@@ -76,7 +76,7 @@ impl Mode {
         match other {
             None => Ok(()),
             Some(theirs) => Err(format!(
-                "this client expects {of} permits, but the current holders {theirs}; use the same number in all clients"
+                "this client expects {of} permits, but the current holders use {theirs}; use the same number in all clients"
             )),
         }
     }

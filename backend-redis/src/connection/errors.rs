@@ -356,7 +356,8 @@ impl ServerName {
                 "{address} keeps these names in different shards, so they need separate requests; if it is a node of a \
                  Redis Cluster, write redis+cluster:"
             ),
-            Trouble::Cut | Trouble::Other => format!("{address}: {source}"),
+            Trouble::Cut => format!("no connection to {address}: {source}"),
+            Trouble::Other => format!("{address}: {source}"),
         }
     }
 }

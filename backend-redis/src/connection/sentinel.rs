@@ -306,7 +306,7 @@ impl Failed {
     }
 
     fn error(self, service: &str) -> RedisError {
-        let reasons = self.reasons.join("; ");
+        let reasons = self.reasons.join(", and ");
         if self.unknown {
             let what = format!("{service:?}; write redis+sentinel://HOST,HOST/SERVICE ({reasons})");
             return (ErrorKind::InvalidClientConfig, "no sentinel knows this service", what).into();

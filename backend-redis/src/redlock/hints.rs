@@ -29,7 +29,7 @@ impl Hints {
     }
 
     /// Waits until a majority has announced a release after it confirmed the subscription.
-    pub(crate) async fn from_majority(&self) {
+    pub(crate) async fn announced(&self) {
         self.majority(Listening::hint).await;
     }
 

@@ -77,7 +77,7 @@ impl RedlockOptions {
             return Err(Error::invalid_option("node_timeout", given, allowed));
         }
         if !SERVERS.contains(&self.servers.len()) {
-            let given = format!("a list of {}", self.servers.len());
+            let given = format!("{} given", self.servers.len());
             return Err(Error::invalid_option("servers", given, "3 to 31 servers, preferably an odd number"));
         }
         let background = Background::new();
@@ -141,7 +141,7 @@ mod tests {
             ("redlock://a,b,c:x", "port is not a number"),
             ("redlock://a,b,c/x", "database is not a number"),
             ("redlock://user@a,b,c", "user without a password"),
-            ("redlock://a,b", "a list of 2"),
+            ("redlock://a,b", "2 given"),
             ("redlock://a,b,a:6379", "a:6379 twice"),
         ] {
             let error = places(url).expect_err(url).to_string();

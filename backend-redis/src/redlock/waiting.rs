@@ -46,6 +46,6 @@ impl Voters {
 
     /// Waits for news of a release, at most for `at_most`.
     pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
-        let _ = timeout(at_most, self.listen(&claim.name).from_majority()).await;
+        let _ = timeout(at_most, self.listen(&claim.name).announced()).await;
     }
 }

@@ -220,10 +220,7 @@ fn without_number(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         sqlx::Error::Encode(_) => {
             StoreError::failed(Explained::new(format!("the driver refused the request: {source}"), source))
         }
-        source => StoreError::unavailable(Explained::new(
-            format!("no connection to {}: {source}", origin.store),
-            source,
-        )),
+        source => StoreError::unavailable(Explained::new(format!("no connection: {source}"), source)),
     }
 }
 

@@ -43,7 +43,7 @@ impl<D: Dialect> ServerOptions<D> {
             may be held or waited for; a few more are opened",
         ),
         Parameter::<Self>::flag("fair", "false", Self::fair).about(
-            "whether waiters of all processes are served in the order in which they came",
+            "whether waiters of all clients are served in the order in which they came",
         ),
         Parameter::<Self>::duration("connect_timeout", Self::CONNECT_TIMEOUT_RANGE, "5s", Self::connect_timeout)
             .about("how long an attempt to connect may take"),

@@ -27,7 +27,7 @@ impl SqliteOptions {
             Parameter::duration("busy_timeout", Self::BUSY_TIMEOUT_RANGE, "5s", Self::busy_timeout)
                 .about("how long a request waits while others write to the file"),
             Parameter::flag("fair", "false", Self::fair)
-                .about("whether waiters of all processes are served in the order in which they came"),
+                .about("whether waiters of all clients are served in the order in which they came"),
         ]],
     };
 

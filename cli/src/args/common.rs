@@ -11,10 +11,10 @@ use tenure::{HolderInfo, lease};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Limit {
-    /// Exit with 75 instead of waiting
+    /// Exit with 75 instead of waiting, or with 69 if the store is unavailable
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) once: bool,
-    /// Wait at most this long, then exit with 75 [default: for ever]
+    /// Wait at most this long, then exit with 75, or with 69 if the store is unavailable [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Exit with N instead of 75
@@ -58,7 +58,7 @@ fn duration(text: &str, least: Duration, range: &str) -> Result<Duration, String
     match humantime::parse_duration(text) {
         Ok(given) if least <= given && given <= lease::MAX_LEASE => Ok(given),
         Ok(_) => Err(refused("is out of range".to_owned())),
-        Err(error) => Err(refused(format!("is not a duration: {error}"))),
+        Err(_) => Err(refused("is not a duration".to_owned())),
     }
 }
 

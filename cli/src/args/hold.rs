@@ -95,7 +95,7 @@ pub(crate) struct HoldOptions {
     /// Describe this holder in `tenure ls` [default: the command's name]
     #[arg(long, value_name = "TEXT", value_parser = label)]
     pub(crate) label: Option<String>,
-    /// After a loss, time from SIGTERM to SIGKILL
+    /// If the lock is lost, send SIGKILL this long after SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// Pass the store to COMMAND in TENURE_STORE or TENURE_STORE_FILE

@@ -16,14 +16,14 @@ Exit codes
   64
       bad input: a name, a duration, a URL, an option
   69
-      the store is unavailable, failed or does not support this, or other clients use another --permits N
+      the store is unavailable, failed or does not support this, or other clients use another --permits or --parties
   74
       the system refused something, such as to start a process or to open a port
   75
       not in time: the lock was not free, or the latch did not open. --exit-code N replaces this code
   79
-      run: the lock was lost, or --max-hold passed, so `tenure` ended the command; run, elect: the command ended
-      by itself, but the release found the lock lost
+      run: the lock was lost, or --max-hold passed, so `tenure` ended the command; run, elect: the command ended \
+      by itself, but the lock was lost
   126, 127
       run, elect: the command cannot be run, or was not found
   128 + n
