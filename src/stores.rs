@@ -154,6 +154,7 @@ mod tests {
             "locks.db",
             "ftp://host/x",
             "127.0.0.1:6379",
+            "127.0.0.1:7000",
             "db.internal:5432/app?lease=5s",
             "db:3306",
             "zk1:2181,zk2:2181",

@@ -45,7 +45,8 @@ pub(crate) async fn farewell(
         Ok(()) | Err(Error::Unavailable { .. }) => None,
         Err(error) => Some(error),
     };
-    if stderr::volume() > Volume::Errors {
+    // A lost lock is not held any more.
+    if stderr::volume() > Volume::Errors && !matches!(outcome, Err(Failure::Lost)) {
         let ended = if outcome.is_ok() { "the command has ended, but " } else { "" };
         let until = match locks.capabilities().standing {
             StandingKind::Session => "its session ends".to_owned(),

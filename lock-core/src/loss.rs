@@ -41,7 +41,7 @@ impl LossCause {
     pub(crate) const fn consequence(self) -> &'static str {
         match self {
             // The client gave it up by itself, and no other had it before.
-            Self::MaxHold => "other clients may acquire it",
+            Self::MaxHold => "other clients may acquire it soon",
             _ => "protected data may have changed; check it before you repeat the work",
         }
     }

@@ -67,12 +67,17 @@ pub(super) fn may_be_login(rest: &str) -> bool {
 const PORTS: [(&str, &str); 4] =
     [("6379", "redis"), ("5432", "postgres"), ("3306", "mysql"), ("2181", "zookeeper")];
 
-/// The beginning of the URL that `host:rest` probably stands for, if `rest` begins with the usual port of a known store.
-/// Repeats nothing after the port.
+/// The beginning of the URL that `host:rest` probably stands for, if `rest` begins with the usual port of a known store,
+/// or is another port. Repeats only a usual port: anything else may be a password.
 pub(super) fn by_port(host: &str, rest: &str, known: &[&Scheme]) -> Option<String> {
     let port = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    let (_, scheme) = PORTS.into_iter().find(|(usual, _)| *usual == port)?;
-    let more = if rest == port { "" } else { "…" };
+    let usual = PORTS.into_iter().find(|(usual, _)| *usual == port);
+    let is_port = rest == port && host.contains('.') && port.parse::<u16>().is_ok();
+    let ((port, scheme), more) = match usual {
+        Some(usual) => (usual, if rest == port { "" } else { "…" }),
+        None if is_port => (("PORT", "redis"), ""),
+        None => return None,
+    };
     let is_known = known.iter().any(|known| known.name() == scheme);
     (is_known && is_word(host)).then(|| format!("{scheme}://{host}:{port}{more}"))
 }
