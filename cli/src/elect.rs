@@ -58,7 +58,8 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
     }
     match (&locks, outcome) {
         (Some(locks), outcome) => {
-            farewell(locks, std::slice::from_ref(&args.name), args.hold.lease, outcome).await
+            let lease = args.hold.lease.unwrap_or(locks.default_lease());
+            farewell(locks, std::slice::from_ref(&args.name), lease, outcome).await
         }
         (None, outcome) => outcome.map(|(status, _)| exit::ended(status)),
     }

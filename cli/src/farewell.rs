@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A command that ended by itself, and the locks that it held to its end.
 pub(crate) type Ended = (ExitStatus, LockSetGuard);
 
-/// Releases the locks after the command has ended by itself, and closes the store. `lease` is that of the options.
+/// Releases the locks after the command has ended by itself, and closes the store. `lease` is that of the locks.
 ///
 /// The command held the locks to its end, so its work counts: only a loss changes the exit code. A signal does not end
 /// the wait for the store: a service manager sends it to the command and to `tenure` alike, just before the release.
 pub(crate) async fn farewell(
     locks: &Locks,
     names: &[Name],
-    lease: Option<Duration>,
+    lease: Duration,
     outcome: Result<Ended, Failure>,
 ) -> Result<ExitCode, Failure> {
     let (outcome, held) = match outcome {
@@ -51,8 +51,7 @@ pub(crate) async fn farewell(
         let until = match locks.capabilities().standing {
             StandingKind::Session => "its session ends".to_owned(),
             StandingKind::Lease => {
-                let lease = humantime::format_duration(lease.unwrap_or(locks.default_lease()));
-                format!("its lease expires, in at most {lease}")
+                format!("its lease expires, in at most {}", humantime::format_duration(lease))
             }
         };
         let why =

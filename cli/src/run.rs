@@ -24,7 +24,7 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let outcome = locked(&locks, left, store, args, &mut signals).await;
-    let lease = args.hold.lease.max(args.at_least);
+    let lease = args.hold.lease.unwrap_or(locks.default_lease()).max(args.at_least.unwrap_or_default());
     farewell(&locks, &args.names, lease, outcome).await
 }
 

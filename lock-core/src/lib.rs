@@ -100,6 +100,8 @@ pub use owner::Owner;
 pub use per_runtime::PerRuntime;
 pub use policy::{guard::Guard, hold::Hold};
 pub use run::HeldStream;
+#[doc(hidden)]
+pub use run::counting;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 pub use session::{Liveness, Session};

@@ -3,6 +3,7 @@
 use crate::{
     Error, Guard, Hold, Lock, LossCause, Moment, Name, Token,
     policy::{acquire::Acquisition, several::AllOrNone},
+    run::counting,
 };
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
@@ -186,7 +187,8 @@ impl LockSet {
     /// # Errors
     ///
     /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] if one of the locks was lost before the work was done
-    /// and all of them were released.
+    /// and all of them were released. A release that the store cannot be told of is no error, as in
+    /// [`Lock::run`](Lock::run).
     ///
     /// # Panics
     ///
@@ -206,7 +208,7 @@ impl LockSet {
             }
         };
         match (outcome, guard.lost_error()) {
-            (Some(output), _) => guard.release().await.map(|()| output),
+            (Some(output), _) => counting(guard.release().await).map(|()| output),
             (None, Some(error)) => Err(error),
             (None, None) => unreachable!("a loss is final"),
         }
@@ -318,9 +320,13 @@ impl LockSetGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::release`], for the first name that could not be released; the others are released anyway.
+    /// Those of [`Guard::release`]: for the first name that was lost, or else for the first that could not be released.
+    /// The others are released anyway.
     pub async fn release(self) -> Result<(), Error> {
-        join_all(self.0.into_iter().map(Guard::release)).await.into_iter().collect()
+        let mut errors = join_all(self.0.into_iter().map(Guard::release)).await;
+        errors.retain(Result::is_err);
+        let lost = errors.iter().position(|error| matches!(error, Err(Error::Lost { .. })));
+        if errors.is_empty() { Ok(()) } else { errors.swap_remove(lost.unwrap_or(0)) }
     }
 
     /// Returns the error that releasing the first lost one would give; `None` while all are held.
@@ -339,7 +345,8 @@ impl fmt::Debug for LockSetGuard {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Backend, Capabilities, Error, Grant, Locks, Memory, Release, StoreError, async_trait, forward_backend,
+        Backend, Capabilities, Error, Grant, Locks, LossCause, Memory, Release, StoreError, async_trait,
+        forward_backend,
     };
     use std::{future::pending, time::Duration};
     use tokio::time::Instant;
@@ -357,6 +364,28 @@ mod tests {
         }
         stay(&["a", "a"]).acquire().await.unwrap().release().await.unwrap();
         assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
+    }
+
+    /// A store that is down for the first name, and has lost the second.
+    struct HalfDown(Memory);
+
+    #[async_trait]
+    impl Backend for HalfDown {
+        forward_backend!(self => self.0, except release);
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            if grant.name.as_str() == "a" {
+                return Err(StoreError::failed("forbidden"));
+            }
+            Ok(Release::Lost(LossCause::Forced))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lock_set_release_reports_a_loss_before_a_failure() {
+        let guard = Locks::new(HalfDown(Memory::new())).all(["a", "b"]).acquire().await.unwrap();
+        let released = guard.release().await;
+        assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
     }
 
     /// A store that acquires names one by one, and answers no release.

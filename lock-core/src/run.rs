@@ -106,14 +106,15 @@ pub(crate) async fn run_under<Work: Future>(
         }
     };
     match outcome {
-        Some(output) => released(guard).await.map(|()| output),
+        Some(output) => counting(guard.release().await).map(|()| output),
         None => Err(guard.lost_error()),
     }
 }
 
-/// Releases the lock of work that is done. The work counts although the store cannot be told: the lock was held until then.
-async fn released(guard: Guard) -> Result<(), Error> {
-    match guard.release().await {
+/// How the release after work ended. The work counts although the store could not be told: the lock was held until then.
+#[doc(hidden)]
+pub fn counting(released: Result<(), Error>) -> Result<(), Error> {
+    match released {
         Err(error @ (Error::Unavailable { .. } | Error::Store { .. })) => {
             tracing::warn!(%error, "the work is done, but its lock could not be released");
             Ok(())
@@ -162,7 +163,7 @@ impl<Items: Stream> Stream for HeldStream<Items> {
             }
             if let Phase::Running { items, guard, .. } = std::mem::replace(&mut self.phase, Phase::Over) {
                 drop(items);
-                self.phase = Phase::Releasing(Box::pin(released(guard)));
+                self.phase = Phase::Releasing(Box::pin(async move { counting(guard.release().await) }));
             }
         }
     }
@@ -201,6 +202,7 @@ mod tests {
         for error in [|| StoreError::unavailable("down"), || StoreError::failed("forbidden")] {
             let locks = Locks::new(Refuses(Memory::new(), error));
             assert_eq!(locks.lock("a").run(async |_| 42).await.unwrap(), 42);
+            assert_eq!(locks.all(["a", "b"]).run(async |_| 42).await.unwrap(), 42);
             let items = locks.lock("a").run_stream(|_| stream::iter(1..=3)).await.unwrap();
             let items: Vec<_> = items.map(Result::unwrap).collect().await;
             assert_eq!(items, [1, 2, 3]);

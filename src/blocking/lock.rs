@@ -85,7 +85,8 @@ impl Lock {
     /// # Errors
     ///
     /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] if the lock was lost before the work was done: its
-    /// output is dropped then.
+    /// output is dropped then. A release that the store cannot be told of is no error, as in
+    /// [`tenure::Lock::run`](crate::Lock::run).
     ///
     /// # Panics
     ///
@@ -107,7 +108,7 @@ impl Lock {
     pub fn run<Output>(&self, work: impl FnOnce(Hold) -> Output) -> Result<Output, Error> {
         let guard = self.acquire()?;
         let output = work(guard.hold());
-        guard.release().map(|()| output)
+        tenure_core::counting(guard.release()).map(|()| output)
     }
 
     fn with(mut self, option: impl FnOnce(crate::Lock) -> crate::Lock) -> Self {

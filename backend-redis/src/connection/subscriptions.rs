@@ -368,6 +368,8 @@ impl Topics {
         let (mut join, mut leave) = (HashSet::new(), HashSet::new());
         for channel in std::mem::take(&mut self.changes) {
             match (self.by_channel.get_mut(&channel), self.subscribed.contains(&channel)) {
+                // It may be listed twice.
+                (Some(topic), true) if topic.state == SubscriptionState::Live => {}
                 (Some(topic), true) => topic.enter(SubscriptionState::Live),
                 (Some(_), false) => drop(join.insert(channel)),
                 (None, true) => drop(leave.insert(channel)),

@@ -2,11 +2,28 @@
 
 use crate::{LEASE, claim, claim_in, grant, permits, server::Server, until};
 use std::time::Duration;
-use tenure_core::{Backend, Claim, Conversion, Error, Grant, Locks, Mode, Release, Renewal};
+use tenure_core::{Attempt, Backend, Claim, Conversion, Error, Grant, Locks, Mode, Release, Renewal};
 use tenure_redis::RedisBackend;
 
 fn fill(server: &Server) {
     server.tell::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+}
+
+#[tokio::test]
+async fn held_name_is_busy_for_others_and_granted_again_to_its_claim() {
+    let server = Server::start();
+    for backend in server.both().await {
+        let (holds, other) = (claim("a", LEASE), claim("a", LEASE));
+        let held = grant(&backend, &holds).await;
+        fill(&server);
+        let tried = backend.try_acquire(&other).await.unwrap();
+        assert!(matches!(tried, Attempt::Busy { .. }), "{tried:?}");
+        let Attempt::Granted(again) = backend.try_acquire(&holds).await.unwrap() else { panic!("it holds") };
+        assert_eq!(again.token, held.token);
+        assert!(backend.try_acquire(&claim("b", LEASE)).await.is_err(), "it is full");
+        backend.release(&held).await.unwrap();
+        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
 }
 
 /// Of each kind some, those first whose renewal writes more than a time to live.

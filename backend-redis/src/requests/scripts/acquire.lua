@@ -4,7 +4,12 @@
 -- any.
 -- Answers with the last token as text; with what is left of another's lease in ms, or -1; with nil to a withdrawn claim.
 local call, lock, record, claim = redis.call, KEYS[1], KEYS[2], ARGV[1]
-local holder = not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) and call('GET', lock)
+local set = redis.pcall('SET', lock, claim, 'NX', 'PX', ARGV[2])
+local holder = (not set or set.err) and call('GET', lock)
+if set and set.err and not holder then
+  -- Only a free lock needs what a full server refuses.
+  return set
+end
 if not holder or holder == claim then
   local token, bad
   if holder then

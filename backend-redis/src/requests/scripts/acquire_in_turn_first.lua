@@ -8,8 +8,9 @@
 -- server's clock in seconds and microseconds.
 local call, lock, record, claim, lease, how, take, inbox =
   redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6], ARGV[7]
--- The short way, for a claim that wants a lock alone which is free and which no other claim waits for.
-if how == 'alone' and call('EXISTS', KEYS[3]) == 0 and call('SET', lock, claim, 'NX', 'PX', lease) then
+-- The short way, for a claim that wants a lock alone which is free and which no other claim waits for. It looks at the lock
+-- before it writes: a full server refuses to write, and can tell that the lock is held.
+if how == 'alone' and call('EXISTS', lock, KEYS[3]) == 0 and call('SET', lock, claim, 'NX', 'PX', lease) then
   local token, bad = issue(record, server_time(), claim, ARGV[3], ARGV[4])
   if not token then
     call('DEL', lock)
