@@ -1,7 +1,7 @@
 //! Errors, as users read them.
 
 use crate::{PATIENCE, Scene, in_time, server::ONE};
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 use tenure_core::{Error, Locks};
 use tenure_testbed::free_port;
 use tenure_zk::{ZkBackend, ZkOptions};
@@ -12,9 +12,9 @@ const PERSISTENT: zookeeper_client::CreateOptions<'static> =
 const EPHEMERAL: zookeeper_client::CreateOptions<'static> =
     CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
-/// An error and its source, as a user reads them.
+/// An error and its causes, as a user reads them.
 pub(crate) fn said(error: &Error) -> String {
-    format!("{error}: {}", error.source().unwrap())
+    format!("{error:?}")
 }
 
 /// The error of an attempt to take the lock `a`, which a retry would not help.

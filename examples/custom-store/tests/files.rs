@@ -1,7 +1,6 @@
 //! Cases that the suite lacks: files after a crash, foreign files, and a client that hangs.
 
 use std::{
-    error::Error as _,
     fs::{self, File},
     path::{Path, PathBuf},
     time::Duration,
@@ -61,7 +60,7 @@ async fn a_file_of_another_kind_is_an_error_that_names_it_and_costs_only_its_own
     tokio::time::sleep(lease / 2).await;
     assert!(healthy.is_held(), "{:?}", healthy.loss());
     let error = locks.lock("spoilt").try_acquire().await.unwrap_err();
-    let said = error.source().unwrap().to_string();
+    let said = error.to_string();
     let name = path.file_name().unwrap().to_str().unwrap();
     assert!(matches!(error, Error::Store { .. }) && said.contains(name), "{error}: {said}");
 }
