@@ -5,7 +5,7 @@ use crate::{
     policy::{acquire::Acquisition, several::AllOrNone},
     run::counting,
 };
-use futures_util::future::{join_all, select_all};
+use futures_util::{StreamExt, future::select_all, stream::FuturesUnordered};
 use std::{fmt, future::Future, time::Duration};
 use tokio::time::{Instant, timeout};
 
@@ -320,13 +320,18 @@ impl LockSetGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::release`]: for the first name that was lost, or else for the first that could not be released.
-    /// The others are released anyway.
+    /// Those of [`Guard::release`]: [`Error::Lost`] as soon as one of them turns out to be lost, while the others are
+    /// released in the background; or else the first failure, when all have been tried.
     pub async fn release(self) -> Result<(), Error> {
-        let mut errors = join_all(self.0.into_iter().map(Guard::release)).await;
-        errors.retain(Result::is_err);
-        let lost = errors.iter().position(|error| matches!(error, Err(Error::Lost { .. })));
-        if errors.is_empty() { Ok(()) } else { errors.swap_remove(lost.unwrap_or(0)) }
+        let mut releases: FuturesUnordered<_> = self.0.into_iter().map(Guard::release).collect();
+        let mut outcome = Ok(());
+        while let Some(released) = releases.next().await {
+            if matches!(released, Err(Error::Lost { .. })) {
+                return released;
+            }
+            outcome = outcome.and(released);
+        }
+        outcome
     }
 
     /// Returns the error that releasing the first lost one would give; `None` while all are held.
@@ -366,7 +371,7 @@ mod tests {
         assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
     }
 
-    /// A store that is down for the first name, and has lost the second.
+    /// A store that does not answer for the first name, and has lost the second.
     struct HalfDown(Memory);
 
     #[async_trait]
@@ -375,16 +380,18 @@ mod tests {
 
         async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
             if grant.name.as_str() == "a" {
-                return Err(StoreError::failed("forbidden"));
+                return pending().await;
             }
             Ok(Release::Lost(LossCause::Forced))
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lock_set_release_reports_a_loss_before_a_failure() {
+    async fn lock_set_release_reports_a_loss_before_the_other_answers() {
         let guard = Locks::new(HalfDown(Memory::new())).all(["a", "b"]).acquire().await.unwrap();
+        let began = Instant::now();
         let released = guard.release().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
         assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
     }
 

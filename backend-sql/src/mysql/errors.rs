@@ -15,7 +15,9 @@ pub(super) struct Origin<'a> {
 
 /// [Error numbers](https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html).
 mod number {
-    pub(super) const TOO_MANY_CONNECTIONS: [u16; 3] = [1040, 1203, 1226];
+    pub(super) const TOO_MANY_CONNECTIONS: u16 = 1040;
+    /// More than the user may have.
+    pub(super) const TOO_MANY_OF_USER: [u16; 2] = [1203, 1226];
     pub(super) const DATABASE_DENIED: u16 = 1044;
     pub(super) const ACCESS_DENIED: u16 = 1045;
     pub(super) const NO_SUCH_DATABASE: u16 = 1049;
@@ -126,10 +128,16 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         number::DEADLOCK | number::LOCK_WAIT_TIMEOUT => {
             (true, format!("{message}; look for a transaction left open on the table {table}"))
         }
-        number if number::TOO_MANY_CONNECTIONS.contains(&number) => (
+        number::TOO_MANY_CONNECTIONS => (
             true,
             format!(
                 "the server has no connection left ({message}); raise max_connections, or use fewer clients"
+            ),
+        ),
+        number if number::TOO_MANY_OF_USER.contains(&number) => (
+            true,
+            format!(
+                "no connection is left ({message}); raise the limit of user {user}, or use fewer clients"
             ),
         ),
         number if number::DISK_FULL.contains(&number) => {

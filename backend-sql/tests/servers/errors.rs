@@ -7,6 +7,7 @@ use crate::{
     lease_rows::Rows,
     soon,
     store::{Options, Store},
+    table::Raw,
     until, waiting,
 };
 use std::cell::Cell;
@@ -18,7 +19,7 @@ cases!("errors":
     a_statement_timeout_ends_no_wait.of_row_locks(),
     user_who_may_only_read_by_default_can_lock.on(&[Kind::Postgres]),
     database_that_refuses_connections_is_named.on(&[Kind::Postgres]),
-    connection_limit_of_role_is_named.on(&[Kind::Postgres]),
+    connection_limit_of_user_is_named,
     passing_errors_are_asked_again_until_they_pass.of_lease_rows(), lasting_errors_fail_at_once.of_lease_rows(),
 );
 
@@ -63,11 +64,14 @@ async fn database_that_refuses_connections_is_named(table: &Table) {
     admin.execute(&format!("DROP DATABASE {closed}")).await;
 }
 
-async fn connection_limit_of_role_is_named(table: &Table) {
+async fn connection_limit_of_user_is_named(table: &Table) {
     let (user, url) = table.user().await;
-    table.admin().await.execute(&format!("ALTER ROLE {user} CONNECTION LIMIT 0")).await;
+    let alter = table.either("ALTER ROLE {} CONNECTION LIMIT 1", "ALTER USER {} WITH MAX_USER_CONNECTIONS 1");
+    table.admin().await.execute(&alter.replace("{}", &user)).await;
+    let _only = Raw::connect(&url).await;
     let error = table.options_at(&url).open().await.map(drop).unwrap_err();
-    words(&error, [&*format!("CONNECTION LIMIT of role {user}")]);
+    let limit = table.either("raise the CONNECTION LIMIT of role", "raise the limit of user");
+    words(&error, [&*format!("{limit} {user}")]);
     assert!(error.is_retryable(), "{error:?}");
 }
 
