@@ -167,22 +167,6 @@ mod tests {
     use std::time::Duration;
     use tokio::{sync::oneshot, time::timeout};
 
-    #[test]
-    fn background_work_outlives_the_callers_runtime() {
-        let background = Background::new();
-        let (begin, begun) = std::sync::mpsc::channel();
-        let callers = Builder::new_current_thread().enable_all().build().unwrap();
-        callers.block_on(async {
-            background.spawn(async move {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                begin.send(std::thread::current().name().map(str::to_owned)).unwrap();
-            });
-        });
-        drop(callers);
-        let name = begun.recv_timeout(Duration::from_secs(10)).expect("the work ended with its caller");
-        assert_eq!(name.as_deref(), Some("tenure"));
-    }
-
     #[tokio::test]
     async fn thread_ends_with_its_last_clone_or_use() {
         for used in [true, false] {
@@ -209,15 +193,5 @@ mod tests {
             }
             assert!(dropped.await.is_err(), "its work was not dropped");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn background_follows_the_callers_paused_time() {
-        let background = Background::new();
-        let before = tokio::time::Instant::now();
-        let slept = background.spawn(tokio::time::sleep(Duration::from_hours(1)));
-        slept.await.unwrap();
-        assert!(before.elapsed() >= Duration::from_hours(1));
-        assert!(background.0.thread().is_none());
     }
 }

@@ -378,19 +378,4 @@ mod tests {
         let invalid = Name::new("").map_err(Error::from).unwrap_err();
         assert_eq!(format!("{invalid:?}"), invalid.to_string());
     }
-
-    #[test]
-    fn alternate_debug_format_shows_the_fields() {
-        let shown = format!("{:#?}", unavailable());
-        for part in [
-            "Unavailable {\n",
-            "    store: \"postgres://db:5432/app\",",
-            "during: Acquiring(",
-            "source: StoreError {",
-        ] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
-        let invalid = Error::from(Name::new("").unwrap_err());
-        assert!(format!("{invalid:#?}").starts_with("InvalidName(\n"), "{invalid:#?}");
-    }
 }

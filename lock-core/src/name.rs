@@ -119,23 +119,10 @@ pub struct InvalidName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn deserialized_name_is_checked() {
         let error = serde_json::from_str::<Name>(r#""two\nlines""#).unwrap_err().to_string();
         assert!(error.contains("control character"), "{error}");
-    }
-
-    proptest! {
-        #[test]
-        fn name_is_kept_as_given(text in "\\PC{1,50}") {
-            prop_assume!(text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control));
-            let name = Name::new(&text).unwrap();
-            prop_assert_eq!(name.as_str(), text);
-            let json = serde_json::to_value(&name).unwrap();
-            prop_assert_eq!(&json, name.as_str());
-            prop_assert_eq!(serde_json::from_value::<Name>(json).unwrap(), name);
-        }
     }
 }

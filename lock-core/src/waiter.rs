@@ -79,17 +79,3 @@ impl From<Waiter> for Holder {
         Self { claim, since, age, ..Self::of(name).mode(mode).info(info) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waiter_display_names_label_process_and_age() {
-        let info = HolderInfo { label: Some("backup.sh".to_owned()), host: "web1".to_owned(), pid: 4321 };
-        let waiter = Waiter::of(Name::new("a").unwrap())
-            .info(info)
-            .since(SystemTime::UNIX_EPOCH, Duration::from_millis(192_700));
-        assert_eq!(waiter.to_string(), "backup.sh (4321@web1) for 3m 12s");
-    }
-}

@@ -73,15 +73,10 @@ impl Drop for OpenClaim {
 #[cfg(test)]
 mod tests {
     use crate::{Attempt, Backend, Claim, Locks, StoreError, async_trait, forward_backend, hung::Hung};
-    use std::{
-        future::pending,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering},
-        },
-        time::Duration,
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
     };
-    use tokio::time::{Instant, sleep, timeout};
     use tracing::level_filters::LevelFilter;
     use tracing_subscriber::prelude::*;
 
@@ -118,45 +113,5 @@ mod tests {
         assert!(locks.lock("a").acquire().await.is_err());
         locks.close().await;
         assert!(!told.load(Ordering::SeqCst));
-    }
-
-    const LEASE: Duration = Duration::from_hours(1);
-    /// Less than the patience for an answer.
-    const A_WHILE: Duration = Duration::from_secs(2);
-
-    /// A store that grants nothing. A withdrawal fails after a while, and no other is answered.
-    struct Silent {
-        hung: Hung,
-        is_asked: AtomicBool,
-        has_failed: Arc<AtomicBool>,
-    }
-
-    #[async_trait]
-    impl Backend for Silent {
-        forward_backend!(self => self.hung, except withdraw);
-
-        async fn withdraw(&self, _: &Claim) -> Result<(), StoreError> {
-            if self.is_asked.swap(true, Ordering::SeqCst) {
-                return pending().await;
-            }
-            sleep(A_WHILE).await;
-            self.has_failed.store(true, Ordering::SeqCst);
-            Err(StoreError::unavailable("the connection broke"))
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn unanswered_withdrawal_ends_with_the_lease() {
-        let has_failed = Arc::<AtomicBool>::default();
-        let silent =
-            Silent { hung: Hung, is_asked: AtomicBool::new(false), has_failed: Arc::clone(&has_failed) };
-        let locks = Locks::new(silent);
-        let lock = locks.lock("a").lease(LEASE);
-        assert!(timeout(Duration::from_secs(1), lock.try_acquire()).await.is_err());
-        let began = Instant::now();
-        locks.close().await;
-        let took = began.elapsed();
-        assert!(has_failed.load(Ordering::SeqCst), "the answer was not awaited");
-        assert!(LEASE <= took && took < LEASE + Duration::from_secs(5), "{took:?}");
     }
 }

@@ -259,7 +259,8 @@ mod tests {
         assert!((2..=super::AT_ONCE).contains(&most), "{most} at a time");
         let began = Instant::now();
         locks.close().await;
-        assert!(began.elapsed() < MINUTE, "closing took {:?}", began.elapsed());
+        let took = began.elapsed();
+        assert!(took > MINUTE / 3 && took < MINUTE, "it was not asked for until its lease expired: {took:?}");
     }
 
     /// Many more than are on their way at a time, and all of them ahead of the others.

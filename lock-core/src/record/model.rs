@@ -100,7 +100,11 @@ impl Scene {
             Step::Leave(who) => record.leave_queue(claims[who].id),
             Step::Withdraw(who) => record.withdraw(claims[who].id),
             Step::Forget if record.is_idle(now) => *record = Record::after(record.last_token()),
-            Step::Columns => *record = Record::from(record.plain(now)?),
+            Step::Columns => {
+                let plain = record.plain(now)?;
+                *record = Record::from(plain.clone());
+                assert_eq!(record.plain(now), Some(plain), "the columns, read and written again");
+            }
             Step::Forget | Step::Tick => return None,
         }
         Some(Answer::Done)
@@ -176,6 +180,8 @@ impl State {
         let marker = scene.claims.iter().position(|claim| record.has_mark(claim.id, now));
         assert_eq!(marker, ledger.marker(), "whose mark stands");
         assert_eq!(record.is_idle(now), ledger.is_idle(), "whether it is idle");
+        let idle_from = record.idle_from(now);
+        assert!(record.is_idle(idle_from) && (idle_from == now) == ledger.is_idle(), "W8: when it is idle");
         assert!(record.is_idle(later) && record.holders(name, later).is_empty(), "L1: never free again");
         let is_free = |claim| record.would_grant(claim, later).unwrap();
         assert!(scene.claims.iter().all(is_free), "L1: never granted again");

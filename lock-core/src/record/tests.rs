@@ -6,7 +6,6 @@ use std::{collections::HashMap, num::NonZeroU32};
 
 pub(super) const CLIENTS: usize = 6;
 pub(super) const MARK: Duration = Duration::from_secs(2);
-const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
 pub(super) fn name() -> Name {
     Name::new("a").unwrap()
@@ -207,111 +206,5 @@ proptest! {
             let text = serde_json::to_string(&world.record).unwrap();
             prop_assert_eq!(&serde_json::from_str::<Record>(&text).unwrap(), &world.record);
         }
-    }
-
-    /// A change wakes each waiter that it lets in, and wakes the first in the queue only if it can be granted the name.
-    #[test]
-    fn admitted_waiter_is_woken(
-        modes in proptest::collection::vec(modes(), CLIENTS),
-        steps in steps(120),
-        fair in any::<bool>(),
-    ) {
-        let mut world = World::new(&modes);
-        // The clients of a store agree on whether it has a queue.
-        let agrees = |step: &Step| !matches!((step, fair), (Step::Mark(_), true) | (Step::Wait(_), false));
-        for step in steps.into_iter().filter(agrees) {
-            let (before, now, claims) = (world.record.clone(), world.now, world.claims.clone());
-            world.take(step);
-            if world.now != now {
-                continue;
-            }
-            let (after, wake) = (&world.record, world.record.wakes(&before, now));
-            let granted = |record: &Record, claim: &Claim| record.would_grant(claim, now).unwrap_or(false);
-            let is_let_in = |claim: &&Claim| !granted(&before, claim) && granted(after, claim);
-            let first = claims.iter().find(|claim| after.queue.first(now).is_some_and(|(id, _)| id == claim.id));
-            if let Some(first) = first {
-                prop_assert!(!is_let_in(&first) || wake == Wake::First { claim: first.id, bell: after.queue.bell(first.id) }, "{:?}: {:?} after {:?}", step, after, before);
-                prop_assert!(wake == Wake::Nobody || after.next(now) == Some(first.id), "{:?} for nothing", wake);
-            } else if before.mark.as_ref().is_some_and(|mark| mark.stands(now)) {
-                let let_in = claims.iter().any(|claim| is_let_in(&claim));
-                prop_assert!(!let_in || wake == Wake::All { bell: before.mark.as_ref().and_then(Mark::bell) }, "{:?}: {:?} after {:?}", step, after, before);
-            } else {
-                prop_assert_eq!(wake, Wake::Nobody, "there are no waiters");
-            }
-        }
-    }
-
-    /// A table that keeps plain records in columns, and others as text, forgets nothing that matters.
-    #[test]
-    fn columns_lose_nothing(modes in proptest::collection::vec(modes(), CLIENTS), steps in steps(60)) {
-        let mut world = World::new(&modes);
-        for step in steps {
-            world.take(step);
-            let (record, now) = (&world.record, world.now);
-            prop_assert!(record.is_idle(record.idle_from(now)), "{record:?}");
-            prop_assert_eq!(record.is_idle(now), record.idle_from(now) == now);
-            let Some(plain) = record.plain(now) else { continue };
-            let other = Record::from(plain.clone());
-            prop_assert_eq!(other.plain(now), Some(plain));
-            prop_assert_eq!(other.last_token(), record.last_token());
-            for later in [0, 500, 999, 1_000, 2_000].map(|millis| now + Duration::from_millis(millis)) {
-                prop_assert_eq!(other.holders(&name(), later), record.holders(&name(), later));
-                prop_assert_eq!(other.is_idle(later), record.is_idle(later));
-                for asks in world.claims.iter().chain(&MODES.map(|mode| claim(mode, 1_000))) {
-                    let granted = |record: &Record| record.would_grant(asks, later).ok();
-                    prop_assert_eq!(granted(&other), granted(record), "{:?} {:?}", asks.mode, record);
-                }
-                for grant in world.grants.values() {
-                    let [mut one, mut two] = [&other, record].map(Record::clone);
-                    let (renewal, release) = (two.renew(grant, later), two.release(grant, later));
-                    // A holder learns of a forced release until its lease would have expired, or later if nothing changed.
-                    if renewal == Renewal::Lost(LossCause::Forced) {
-                        prop_assert_ne!(one.renew(grant, later), Renewal::Renewed);
-                    } else {
-                        prop_assert_eq!(one.renew(grant, later), renewal);
-                        prop_assert_eq!(one.release(grant, later), release);
-                    }
-                }
-            }
-        }
-    }
-
-    /// After any history: once no new claims come, each waiter that goes on asking is served, in the order of the
-    /// queue.
-    #[test]
-    fn queue_serves_every_waiter_in_order(
-        modes in proptest::collection::vec(modes(), CLIENTS),
-        steps in steps(80),
-    ) {
-        let mut world = World::new(&modes);
-        for step in steps {
-            world.take(step);
-        }
-        let World { mut record, mut now, claims, .. } = world;
-        // After a forced release, a client withdraws its spent claim.
-        for claim in &claims {
-            if record.would_grant(claim, now).is_err_and(|error| error.spends_claim()) {
-                record.withdraw(claim.id);
-            }
-        }
-        let line: Vec<Claim> = record.queue.places().filter_map(|(id, _)| claims.iter().find(|claim| claim.id == id)).cloned().collect();
-        let mut served = Vec::new();
-        // A lease and a mark are over by then, and no waiter loses its place.
-        for _ in 0..30 {
-            now = now + Duration::from_millis(500);
-            let waits = |claim: &&Claim| !served.contains(&claim.id) && !record.is_held_by(claim.id, now);
-            let waiting: Vec<&Claim> = line.iter().filter(waits).collect();
-            for claim in &waiting {
-                record.join_queue(claim, now);
-            }
-            for claim in waiting {
-                if acquire(&mut record, claim, now).is_some() {
-                    served.push(claim.id);
-                }
-            }
-        }
-        let order: Vec<ClaimId> = line.iter().map(|claim| claim.id).filter(|id| served.contains(id)).collect();
-        prop_assert_eq!(served.len(), line.len(), "a waiter starves");
-        prop_assert_eq!(served, order);
     }
 }

@@ -15,48 +15,73 @@ use std::{
 
 const STANDS: Duration = Duration::from_millis(900);
 const LEASE: Duration = Duration::from_secs(30);
+const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
-/// Hands locks over: each grant stands for a moment only, until it is renewed.
+/// Carries out each attempt at once, and answers late. It may hand locks over: then each grant stands for a moment only,
+/// until it is renewed.
 #[derive(Clone)]
-struct HandsOver {
+struct Late {
     memory: Memory,
-    /// How long a renewal's answer takes; `None`: for ever.
-    way: Option<Duration>,
+    stands: Duration,
+    /// How long after each attempt it answers; the later ones at once.
+    grants: Arc<Mutex<VecDeque<Duration>>>,
+    /// How long a renewal's answer takes; `None`: it does nothing.
+    renewal: Option<Duration>,
     renewals: Arc<AtomicUsize>,
 }
 
+impl Late {
+    fn new(grants: &[Duration], renewal: Option<Duration>) -> Self {
+        let grants = Arc::new(Mutex::new(grants.iter().copied().collect()));
+        Self { memory: Memory::new(), stands: Duration::MAX, grants, renewal, renewals: Arc::default() }
+    }
+
+    fn handing_over(renewal: Option<Duration>) -> Self {
+        Self { stands: STANDS, ..Self::new(&[], renewal) }
+    }
+
+    async fn pause(&self) {
+        let pause = self.grants.lock().unwrap().pop_front().unwrap_or_default();
+        tokio::time::sleep(pause).await;
+    }
+}
+
 #[async_trait::async_trait]
-impl Backend for HandsOver {
+impl Backend for Late {
     forward_backend!(self => self.memory, except try_acquire, try_acquire_all, acquire, renew);
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
         let sent = Moment::now();
-        let provisional = Claim { lease: STANDS, ..claim.clone() };
-        Ok(match self.memory.try_acquire(&provisional).await? {
-            Attempt::Granted(grant) => Attempt::Granted(Grant::handed_over(claim, grant.token, sent, STANDS)),
+        let provisional = Claim { lease: claim.lease.min(self.stands), ..claim.clone() };
+        let attempt = self.memory.try_acquire(&provisional).await?;
+        self.pause().await;
+        Ok(match attempt {
+            Attempt::Granted(grant) => {
+                Attempt::Granted(Grant::handed_over(claim, grant.token, sent, self.stands))
+            }
             busy @ Attempt::Busy { .. } => busy,
         })
     }
 
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
+        let attempt = self.memory.try_acquire_all(claims).await;
+        self.pause().await;
+        attempt
+    }
+
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         self.renewals.fetch_add(1, Relaxed);
+        let Some(way) = self.renewal else { return std::future::pending().await };
         let renewed = self.memory.renew(grants).await;
-        match self.way {
-            Some(way) => tokio::time::sleep(way).await,
-            None => std::future::pending().await,
-        }
+        tokio::time::sleep(way).await;
         renewed
     }
-}
-
-fn hands_over(way: Option<Duration>) -> HandsOver {
-    HandsOver { memory: Memory::new(), way, renewals: Arc::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn handed_over_grant_is_renewed_soon_then_as_usual() {
     for (renews, usual) in [(true, 3), (false, 0)] {
-        let store = hands_over(Some(Duration::ZERO));
+        let store = Late::handing_over(AT_ONCE);
         let locks = Locks::new(store.clone());
         let guard = locks.lock("a").lease(LEASE).renew(renews).acquire().await.unwrap();
         assert!(guard.deadline().unwrap().left() < STANDS);
@@ -72,7 +97,7 @@ async fn handed_over_grant_is_renewed_soon_then_as_usual() {
 
 #[tokio::test(start_paused = true)]
 async fn handed_over_grant_is_lost_soon_if_the_store_is_silent() {
-    let store = hands_over(None);
+    let store = Late::handing_over(None);
     let locks = Locks::new(store.clone());
     let guard = locks.lock("a").lease(LEASE).renew(false).acquire().await.unwrap();
     let begin = Moment::now();
@@ -84,65 +109,18 @@ async fn handed_over_grant_is_lost_soon_if_the_store_is_silent() {
 /// As far as another continent.
 #[tokio::test(start_paused = true)]
 async fn handed_over_grant_of_a_distant_store_is_renewed() {
-    let store = hands_over(Some(Duration::from_millis(250)));
+    let store = Late::handing_over(Some(Duration::from_millis(250)));
     let locks = Locks::new(store.clone());
     let guard = locks.lock("a").lease(LEASE).acquire().await.unwrap();
     tokio::time::sleep(STANDS).await;
     assert_eq!((guard.loss(), store.renewals.load(Relaxed)), (None, 1));
 }
 
-/// Carries out each request at once, and answers late.
-#[derive(Clone)]
-struct AnswersLate {
-    memory: Memory,
-    /// How long after each attempt it answers; the later ones at once.
-    grants: Arc<Mutex<VecDeque<Duration>>>,
-    renews: bool,
-    renewals: Arc<AtomicUsize>,
-}
-
-impl AnswersLate {
-    fn new(grants: impl Into<VecDeque<Duration>>) -> Self {
-        let grants = Arc::new(Mutex::new(grants.into()));
-        Self { memory: Memory::new(), grants, renews: true, renewals: Arc::default() }
-    }
-
-    async fn pause(&self) {
-        let pause = self.grants.lock().unwrap().pop_front().unwrap_or_default();
-        tokio::time::sleep(pause).await;
-    }
-}
-
-#[async_trait::async_trait]
-impl Backend for AnswersLate {
-    forward_backend!(self => self.memory, except try_acquire, try_acquire_all, acquire, renew);
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        let attempt = self.memory.try_acquire(claim).await;
-        self.pause().await;
-        attempt
-    }
-
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
-        let attempt = self.memory.try_acquire_all(claims).await;
-        self.pause().await;
-        attempt
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        self.renewals.fetch_add(1, Relaxed);
-        if !self.renews {
-            std::future::pending::<()>().await;
-        }
-        self.memory.renew(grants).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn late_grant_is_renewed_before_it_is_returned() {
     for (renews, usual) in [(true, 3), (false, 0)] {
         for waits in [true, false] {
-            let store = AnswersLate::new([LEASE / 2]);
+            let store = Late::new(&[LEASE / 2], AT_ONCE);
             let lock = Locks::new(store.clone()).lock("a").lease(LEASE).renew(renews);
             let guard = if waits {
                 lock.acquire().await.unwrap()
@@ -160,7 +138,7 @@ async fn late_grant_is_renewed_before_it_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn late_lock_set_is_renewed_before_it_is_returned() {
-    let store = AnswersLate::new([LEASE / 2]);
+    let store = Late::new(&[LEASE / 2], AT_ONCE);
     let locks = Locks::new(store.clone());
     let all = locks.all(["a", "b"]).with(|lock| lock.lease(LEASE));
     let guard = all.try_acquire().await.unwrap().expect("both were free");
@@ -171,7 +149,7 @@ async fn late_lock_set_is_renewed_before_it_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn timely_grant_costs_no_renewal() {
-    let store = AnswersLate::new([LEASE / 4]);
+    let store = Late::new(&[LEASE / 4], AT_ONCE);
     let guard = Locks::new(store.clone()).lock("a").lease(LEASE).acquire().await.unwrap();
     assert!(guard.deadline().unwrap().left() < LEASE * 3 / 4);
     assert_eq!(store.renewals.load(Relaxed), 0);
@@ -179,7 +157,7 @@ async fn timely_grant_costs_no_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn late_grant_lost_at_once_is_acquired_anew() {
-    let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2, LEASE / 2]) };
+    let store = Late::new(&[LEASE / 2, LEASE / 2], None);
     let locks = Locks::new(store.clone());
     let lock = locks.lock("a").lease(LEASE);
     let begin = Moment::now();
@@ -194,7 +172,7 @@ async fn late_grant_lost_at_once_is_acquired_anew() {
 #[tokio::test(start_paused = true)]
 async fn late_grant_is_released_after_the_wait_ended() {
     for must_stay in [false, true] {
-        let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2]) };
+        let store = Late::new(&[LEASE / 2], None);
         let locks = Locks::new(store.clone());
         let lock = locks.lock("a").lease(LEASE).wait(LEASE * 3 / 4);
         let lock = if must_stay { lock.hold_at_least(LEASE) } else { lock };

@@ -25,19 +25,6 @@ async fn loop_of_free_turns_lets_other_tasks_run() {
     assert!(other.is_finished());
 }
 
-#[test]
-fn queue_is_removed_with_its_last_user() {
-    let queues = Arc::new(Queues::default());
-    let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
-    assert!(one.try_turn() && one.try_turn(), "it has the turn");
-    assert!(!other.try_turn());
-    drop(other);
-    assert_eq!(queues.len(), 1);
-    assert!(!queues.join(&name()).try_turn(), "the queue was replaced while it was in use");
-    drop(one);
-    assert_eq!(queues.len(), 0);
-}
-
 #[tokio::test]
 async fn dropped_waiter_leaves_the_queue() {
     let queues = Arc::new(Queues::default());
@@ -119,17 +106,6 @@ async fn turn_is_passed_on_if_the_waiter_no_longer_needs_it() {
         assert_eq!(waiting.as_mut().now_or_never(), Some(Some("re-entry")));
     }
     assert!(queues.join(&name()).try_turn());
-}
-
-#[test]
-fn turn_can_be_passed_on_while_the_seat_is_kept() {
-    let queues = Arc::new(Queues::default());
-    let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
-    assert!(one.try_turn());
-    let turn = one.pass_turn();
-    assert!(!other.try_turn(), "it is passed on when it is dropped");
-    drop(turn);
-    assert!(other.try_turn() && !one.try_turn() && one.pass_turn().is_none());
 }
 
 /// Whether a waiter was woken.

@@ -261,40 +261,23 @@ async fn owner_hands_on_with_its_last_guard() {
     assert_eq!(store.requests(), (1, 0));
 }
 
-/// By the next contact with the store: a renewal, or the last release.
 #[tokio::test(start_paused = true)]
-async fn forced_release_ends_the_chain_and_spares_the_next_holder() {
-    for renews in [true, false] {
-        let store = Counted::default();
-        let locks = store.with_successors(9);
-        let first = locks.lock("a").acquire().await.unwrap();
-        let second = waiter(locks.lock("a")).await;
-        assert_eq!(locks.force_release("a").await.unwrap().len(), 1);
-        let other = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
-        first.release().await.unwrap();
-        let second = acquired(second).await;
-        assert!(second.is_held() && second.token() < other.token());
-        if renews {
-            let lost = timeout(LEASE / 2, second.lost()).await.expect("its renewal tells it");
-            assert_eq!(lost, LossCause::Forced);
-        }
-        let released = second.release().await;
-        assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
-        locks.close().await;
-        let holders = store.memory.holders(other.name()).await.unwrap();
-        assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(other.claim())]);
-        assert!(other.is_held());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiter_that_is_not_joined_leaves_nothing_held() {
+async fn renewal_tells_successor_of_a_forced_release() {
     let store = Counted::default();
-    let locks = store.with_successors(2);
+    let locks = store.with_successors(9);
     let first = locks.lock("a").acquire().await.unwrap();
-    drop(waiter(locks.lock("a")).await);
-    drop(first);
-    store.is_left_free(&locks, "a waiter that is not joined").await;
+    let second = waiter(locks.lock("a")).await;
+    assert_eq!(locks.force_release("a").await.unwrap().len(), 1);
+    let other = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
+    first.release().await.unwrap();
+    let second = acquired(second).await;
+    assert!(second.is_held() && second.token() < other.token());
+    let lost = timeout(LEASE / 2, second.lost()).await.expect("its renewal tells it");
+    assert_eq!(lost, LossCause::Forced);
+    drop(second);
+    locks.close().await;
+    let holders = store.memory.holders(other.name()).await.unwrap();
+    assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(other.claim())]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,23 +305,6 @@ async fn successor_dropped_before_it_runs_leaves_the_grant_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_client_hands_nothing_on() {
-    let store = Counted::default();
-    let locks = store.with_successors(9);
-    let first = locks.lock("a").acquire().await.unwrap();
-    let second = waiter(locks.lock("a")).await;
-    let closing = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.close().await }
-    });
-    assert!(matches!(second.await.unwrap(), Err(Error::Closed { .. })));
-    closing.await.unwrap();
-    first.release().await.unwrap();
-    assert_eq!(store.requests(), (1, 1));
-    store.is_left_free(&locks, "closed").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn unsupported_succession_is_refused() {
     let refused = Locks::new(Hung).with_succession(1);
     assert!(
@@ -351,4 +317,14 @@ async fn unsupported_succession_is_refused() {
     assert!(matches!(&refused, Err(Error::InvalidOption { option: "succession", .. })), "{refused:?}");
     let locks = Locks::new(Memory::new()).with_succession(most).unwrap();
     assert!(!locks.capabilities().fair, "waiters of other processes are passed over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_is_not_joined_leaves_nothing_held() {
+    let store = Counted::default();
+    let locks = store.with_successors(2);
+    let first = locks.lock("a").acquire().await.unwrap();
+    drop(waiter(locks.lock("a")).await);
+    drop(first);
+    store.is_left_free(&locks, "a waiter that is not joined").await;
 }

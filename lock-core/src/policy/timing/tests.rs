@@ -6,19 +6,6 @@ use proptest::{prelude::*, sample::Index};
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(3);
 
-#[test]
-fn unanswered_shorter_extension_shortens_the_deadline() {
-    let sent = Moment::now();
-    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
-    let short = timing.extension_sent(SHORT, sent);
-    timing.unanswered(short, sent);
-    let long = timing.extension_sent(LONG, sent);
-    timing.renewed(long, sent);
-    // The short request may be carried out after the long one.
-    assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.lease() == LONG);
-    assert!(timing.is_due(sent + lease::renewal_period(SHORT)) && !timing.is_due(sent));
-}
-
 /// The store may have carried out the short request last, even if its answer came first.
 #[test]
 fn crossing_requests_count_as_the_shorter_and_are_repeated() {
@@ -53,47 +40,6 @@ fn renewal_crossing_an_extension_counts_too() {
     assert!(timing.deadline() == lease::deadline(sent, SHORT));
     timing.renewed(renewal, sent);
     assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.is_due(sent));
-}
-
-/// As when its connection breaks, or the program drops it.
-#[test]
-fn unanswered_extension_delays_no_renewal() {
-    let sent = Moment::now();
-    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
-    let patience = timing.patience(sent);
-    let longer = timing.extension_sent(LONG * 120, sent);
-    timing.unanswered(longer, sent);
-    assert!(timing.deadline() == lease::deadline(sent, LONG) && timing.patience(sent) == patience);
-    assert!(timing.is_due(sent + lease::renewal_retry(LONG)));
-}
-
-#[test]
-fn answer_to_an_older_request_does_not_extend() {
-    let sent = Moment::now();
-    let later = sent + Duration::from_secs(1);
-    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
-    let (renewal, _) = timing.renewal_sent(sent);
-    assert!(!timing.is_due(sent + LONG) && timing.next_event() == timing.deadline());
-    timing.extension_sent(SHORT, later);
-    timing.renewed(renewal, later);
-    assert!(timing.deadline() == lease::deadline(later, SHORT) && timing.is_due(later));
-}
-
-#[test]
-fn late_or_handed_over_grant_is_always_renewed() {
-    let sent = Moment::now();
-    let late = sent + lease::renewal_period(LONG);
-    assert!(!Timing::leased(LONG, sent, LONG, false, sent).is_due(sent + LONG));
-    for (stands, now) in [(LONG, late), (SHORT, sent)] {
-        let mut timing = Timing::leased(LONG, sent, stands, false, now);
-        assert!(timing.is_provisional() && timing.is_due(late));
-        assert!(timing.deadline() == lease::deadline(sent, stands));
-        let (renewal, due) = timing.renewal_sent(late);
-        assert_eq!(due, Some(sent + lease::renewal_period(stands)));
-        timing.renewed(renewal, late);
-        assert!(!timing.is_provisional() && !timing.is_due(late + LONG), "renewed once more");
-        assert!(timing.deadline() == lease::deadline(late, LONG));
-    }
 }
 
 /// An event of a lease.
@@ -207,4 +153,16 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn answer_to_an_older_request_does_not_extend() {
+    let sent = Moment::now();
+    let later = sent + Duration::from_secs(1);
+    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+    let (renewal, _) = timing.renewal_sent(sent);
+    assert!(!timing.is_due(sent + LONG) && timing.next_event() == timing.deadline());
+    timing.extension_sent(SHORT, later);
+    timing.renewed(renewal, later);
+    assert!(timing.deadline() == lease::deadline(later, SHORT) && timing.is_due(later));
 }

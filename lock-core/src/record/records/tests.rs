@@ -32,6 +32,8 @@ struct Kept {
     hang: Mutex<Vec<String>>,
     /// How many microseconds a swap is on its way.
     way: AtomicU64,
+    /// How many microseconds its answer is on its way.
+    way_back: AtomicU64,
 }
 
 impl Texts {
@@ -56,8 +58,10 @@ impl Texts {
 
     /// Time passes, here and in the store.
     async fn pass(&self, micros: u64) {
-        self.0.clock.fetch_add(micros, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_micros(micros)).await;
+        if micros > 0 {
+            self.0.clock.fetch_add(micros, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_micros(micros)).await;
+        }
     }
 }
 
@@ -77,19 +81,20 @@ impl RecordStore for Texts {
     }
 
     async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
-        let way = self.0.way.load(Ordering::Relaxed);
-        if way > 0 {
-            self.pass(way).await;
+        self.pass(self.0.way.load(Ordering::Relaxed)).await;
+        {
+            let mut texts = self.texts();
+            if texts.get(key) != from.as_ref() || self.0.overtaken.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            match to {
+                Some(text) => texts.insert(key.to_owned(), text.to_owned()),
+                None => texts.remove(key),
+            };
         }
-        let mut texts = self.texts();
-        if texts.get(key) != from.as_ref() || self.0.overtaken.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        match to {
-            Some(text) => texts.insert(key.to_owned(), text.to_owned()),
-            None => texts.remove(key),
-        };
-        Ok(!self.0.resends.load(Ordering::Relaxed))
+        let answer = !self.0.resends.load(Ordering::Relaxed);
+        self.pass(self.0.way_back.load(Ordering::Relaxed)).await;
+        Ok(answer)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<Self::Version>)>, StoreError> {
@@ -238,40 +243,28 @@ async fn no_text_is_written_twice() {
     assert_eq!(seen.len(), number);
 }
 
+/// One of many, or nearly all, and many more than are renewed at the same time.
 #[tokio::test(start_paused = true)]
-async fn hanging_record_costs_no_other_lease() {
-    let texts = Texts::new();
-    let records = Records::new(texts.clone());
-    let mut grants = Vec::new();
-    for number in 0..50 {
-        grants.push(granted(&records, &claim(&format!("n{number}"))).await);
-    }
-    texts.0.hang.lock().unwrap().push("lock/n0".to_owned());
-    let patience = lease::renewal_patience(grants[0].lease);
-    let renewed =
-        timeout(patience, records.renew(&grants)).await.expect("it ends within the caller's patience");
-    let renewed = renewed.unwrap();
-    assert_eq!(renewed[0], Renewal::Unanswered);
-    assert!(renewed[1..].iter().all(|renewal| *renewal == Renewal::Renewed), "{renewed:?}");
-    // Of one that is alone the policy above says that it failed.
-    assert!(records.renew(&grants[..1]).await.unwrap_err().is_unavailable());
-}
-
-/// Nearly all, and many more than are renewed at the same time.
-#[tokio::test(start_paused = true)]
-async fn many_hanging_records_cost_no_other_lease() {
-    let texts = Texts::new();
-    let records = Records::new(texts.clone());
-    let (mut grants, hanging, all) = (Vec::new(), 90, 100);
-    for number in 0..all {
-        grants.push(granted(&records, &claim(&format!("n{number}"))).await);
-    }
-    texts.0.hang.lock().unwrap().extend((0..hanging).map(|number| format!("lock/n{number}")));
-    for _ in 0..3 {
-        let answers = records.renew(&grants).await.unwrap();
-        let renewed: Vec<bool> = answers.iter().map(|answer| *answer == Renewal::Renewed).collect();
-        let expected: Vec<bool> = (0..all).map(|number| number >= hanging).collect();
-        assert_eq!(renewed, expected);
+async fn hanging_records_cost_no_other_lease() {
+    for hanging in [1, 90] {
+        let texts = Texts::new();
+        let records = Records::new(texts.clone());
+        let mut grants = Vec::new();
+        for number in 0..100 {
+            grants.push(granted(&records, &claim(&format!("n{number}"))).await);
+        }
+        texts.0.hang.lock().unwrap().extend((0..hanging).map(|number| format!("lock/n{number}")));
+        let patience = lease::renewal_patience(grants[0].lease);
+        for _ in 0..3 {
+            let answers =
+                timeout(patience, records.renew(&grants)).await.expect("within its caller's patience");
+            for (number, answer) in answers.unwrap().into_iter().enumerate() {
+                let expected = if number < hanging { Renewal::Unanswered } else { Renewal::Renewed };
+                assert_eq!(answer, expected, "number {number} while {hanging} hang");
+            }
+        }
+        // Of one that is alone the policy above says that it failed.
+        assert!(records.renew(&grants[..1]).await.unwrap_err().is_unavailable());
     }
 }
 
@@ -298,49 +291,6 @@ enum Meanwhile {
     AcquiresBefore,
 }
 
-struct Busy {
-    texts: Texts,
-    other: Records<Texts>,
-    next: Claim,
-    meanwhile: Mutex<Option<Meanwhile>>,
-}
-
-#[async_trait]
-impl RecordStore for Busy {
-    type Version = Option<String>;
-
-    fn store(&self) -> &str {
-        self.texts.store()
-    }
-
-    async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError> {
-        self.texts.read(key).await
-    }
-
-    async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
-        let meanwhile = self.meanwhile.lock().unwrap().take();
-        match meanwhile {
-            None => return self.texts.swap(key, from, to).await,
-            Some(Meanwhile::AcquiresAfterwards) => {
-                assert!(self.texts.swap(key, from, to).await?);
-                granted(&self.other, &self.next).await;
-            }
-            Some(Meanwhile::ForcesBefore) => {
-                assert_eq!(self.other.force_release(&self.next.name).await?.len(), 1);
-            }
-            Some(Meanwhile::AcquiresBefore) => {
-                self.texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed);
-                granted(&self.other, &self.next).await;
-            }
-        }
-        self.texts.swap(key, from, to).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<Self::Version>)>, StoreError> {
-        self.texts.list(prefix).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn release_succeeds_if_sent_twice_but_is_lost_if_late() {
     for (meanwhile, expected) in [
@@ -349,33 +299,33 @@ async fn release_succeeds_if_sent_twice_but_is_lost_if_late() {
         (Meanwhile::AcquiresBefore, Release::Lost(LossCause::TakenOver)),
     ] {
         let texts = Texts::new();
-        let (other, next) = (Records::new(texts.clone()), claim("a"));
-        let records = Records::new(Busy { texts, other, next, meanwhile: Mutex::default() });
-        let Attempt::Granted(grant) = records.try_acquire(&claim("a")).await.unwrap() else {
-            panic!("it is free")
+        let (records, other) = (Records::new(texts.clone()), Records::new(texts.clone()));
+        let (grant, next) = (granted(&records, &claim("a")).await, claim("a"));
+        let is_late = !matches!(meanwhile, Meanwhile::AcquiresAfterwards);
+        let way = if is_late { &texts.0.way } else { &texts.0.way_back };
+        way.store(1_000, Ordering::Relaxed);
+        texts.0.resends.store(!is_late, Ordering::Relaxed);
+        // Begins once the release is on its way.
+        let interferes = async {
+            way.store(0, Ordering::Relaxed);
+            texts.0.resends.store(false, Ordering::Relaxed);
+            match meanwhile {
+                Meanwhile::ForcesBefore => {
+                    assert_eq!(other.force_release(&next.name).await.unwrap().len(), 1);
+                    return;
+                }
+                Meanwhile::AcquiresBefore => _ = texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed),
+                Meanwhile::AcquiresAfterwards => {}
+            }
+            granted(&other, &next).await;
         };
-        let store = &records.changes.store;
-        *store.meanwhile.lock().unwrap() = Some(meanwhile);
-        assert_eq!(records.release(&grant).await.unwrap(), expected);
-        let held = store.other.holders(&grant.name).await.unwrap();
+        let (released, ()) = tokio::join!(records.release(&grant), interferes);
+        assert_eq!(released.unwrap(), expected);
+        let held = other.holders(&grant.name).await.unwrap();
         let held: Vec<_> = held.iter().map(|holder| holder.claim).collect();
         let is_next = !matches!(meanwhile, Meanwhile::ForcesBefore);
-        assert_eq!(held, if is_next { vec![Some(store.next.id)] } else { vec![] });
+        assert_eq!(held, if is_next { vec![Some(next.id)] } else { vec![] });
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_are_seen_by_other_clients() {
-    let texts = Texts::new();
-    let (records, other) = (Records::new(texts.clone()), Records::new(texts));
-    let (grant, waiter) = (granted(&records, &claim("a")).await, claim("a"));
-    assert_eq!(other.waiting(&grant.name).await.unwrap(), []);
-    let waited = timeout(Duration::from_secs(1), records.acquire(&waiter)).await;
-    assert!(waited.is_err(), "it is held");
-    let told = other.waiting(&grant.name).await.unwrap();
-    assert_eq!(told.iter().map(|told| told.claim).collect::<Vec<_>>(), [Some(waiter.id)]);
-    records.withdraw(&waiter).await.unwrap();
-    assert_eq!(other.waiting(&grant.name).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
