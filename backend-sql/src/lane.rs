@@ -117,6 +117,7 @@ impl<S: Server> Lane<S> {
             member,
             place: 0,
             alone: false,
+            resent: false,
             answer,
             doing,
         }));

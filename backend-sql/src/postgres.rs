@@ -71,6 +71,10 @@ impl Parts for sqlx::Postgres {
     }
 
     fn complete(connect: PgConnectOptions, query: &str) -> Result<PgConnectOptions, &'static str> {
+        // The server would take the user's name for it, so two users would not exclude each other.
+        if connect.get_database().is_none_or(str::is_empty) {
+            return Err("missing database");
+        }
         // As in libpq. The driver alone would not check the certificate.
         let authorities = query.split('&').any(|pair| pair.starts_with("sslrootcert="))
             || std::env::var_os("PGSSLROOTCERT").is_some();

@@ -329,32 +329,13 @@ fn last_of(until: StoreTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use std::num::NonZeroU32;
-
-    const NOW: i64 = 1_700_000_000_000;
-
-    fn name() -> Name {
-        Name::new("a").unwrap()
-    }
-
-    fn seen(row: Option<Row>) -> Seen {
-        Seen::new(Moment::now(), NOW, 0, row)
-    }
-
-    fn modes() -> impl Strategy<Value = Mode> {
-        let of = NonZeroU32::new(9).unwrap();
-        let permit =
-            (1..=3_u32).prop_map(move |take| Mode::Permit { take: NonZeroU32::new(take).unwrap(), of });
-        prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), permit]
-    }
 
     #[test]
     fn refusal_in_the_millisecond_of_the_grant_tells_one_more() {
-        let lease = Duration::from_secs(20);
+        let (lease, seen) = (Duration::from_secs(20), Seen::new(Moment::now(), 1_700_000_000_000, 0, None));
         let [one, other] = [(); 2].map(|()| Claim {
             id: ClaimId::new(),
-            name: name(),
+            name: Name::new("a").unwrap(),
             mode: Mode::Exclusive,
             lease,
             waits: false,
@@ -362,64 +343,11 @@ mod tests {
             holder: Arc::default(),
         });
         let mut record = Record::default();
-        acquire(&mut record, &one, &seen(None)).unwrap();
-        let refusal = acquire(&mut record, &other, &seen(None)).unwrap();
+        acquire(&mut record, &one, &seen).unwrap();
+        let refusal = acquire(&mut record, &other, &seen).unwrap();
         assert!(
             matches!(refusal, Attempt::Busy { expires_in: Some(left) } if left == lease + TICK),
             "{refusal:?}"
         );
-    }
-
-    proptest! {
-        #[test]
-        fn row_is_read_as_written(
-            claims in prop::collection::vec((modes(), 100..40_000_u64, any::<Option<String>>(), any::<u32>()), 0..4),
-            queued: bool,
-        ) {
-            let mut record = Record::default();
-            for (mode, lease, label, pid) in claims {
-                let holder = Arc::new(HolderInfo { label, host: "h\"\\".into(), pid });
-                let lease = Duration::from_millis(lease);
-                let claim = Claim { id: ClaimId::new(), name: name(), mode, lease, waits: true, reserve: 0, holder };
-                let attempt = acquire(&mut record, &claim, &seen(None));
-                match (attempt, queued) {
-                    (Ok(Attempt::Busy { .. }), true) => record.join_queue(&claim, begins(NOW)),
-                    (Ok(Attempt::Busy { .. }), false) => record.leave_mark(&claim, begins(NOW), Duration::from_secs(2)),
-                    _ => {}
-                }
-            }
-            let row = seen(None).change(&Record::default(), &record).unwrap().row;
-            let read = seen(Some(row)).record(&name()).unwrap();
-            for now in [NOW, NOW + 99, NOW + 5_000].map(begins) {
-                prop_assert_eq!(read.holders(&name(), now), record.holders(&name(), now));
-                prop_assert_eq!(read.waiting(&name(), now), record.waiting(&name(), now));
-            }
-            prop_assert_eq!(read.last_token(), record.last_token());
-        }
-
-        /// A row with a claim is an error, or that claim holds the name until the row says that its lease ends.
-        #[test]
-        fn damaged_row_is_an_error_or_its_own_claim(
-            claim in prop::option::of(prop_oneof![Just(ClaimId::new().to_string()), ".{0,40}"]),
-            mode in prop::option::of(prop_oneof![
-                Just("\"Shared\"".to_owned()),
-                "\\{\"Permit\":\\{\"take\":-?[0-9]{1,11},\"of\":-?[0-9]{1,11}\\}\\}",
-                ".{0,12}",
-            ]),
-            token: i64,
-            (since, expires_at, awaited_until) in any::<(i64, i64, i64)>(),
-            pid in prop_oneof![any::<u32>().prop_map(i64::from), any::<i64>()],
-            awaited in prop::option::of(prop_oneof![Just(ClaimId::new().to_string()), ".{0,9}"]),
-            record in prop::option::weighted(0.2, "[\\[{]{0,200}|.{0,12}|\\{(\"token\":-?[0-9]{1,20})?\\}"),
-        ) {
-            let row = Row { claim, mode, token, since, expires_at, awaited_until, pid, record, awaited_by: awaited, ..Row::default() };
-            let Ok(read) = seen(Some(row.clone())).record(&name()) else { return Ok(()) };
-            prop_assert_eq!(i64::try_from(read.last_token()), Ok(token));
-            let holders = read.holders(&name(), begins(0));
-            let shown: Vec<_> = holders.iter().map(|one| (one.claim.unwrap().to_string(), one.mode)).collect();
-            let mode = || row.mode.as_deref().map_or(Mode::Exclusive, |mode| serde_json::from_str(mode).unwrap());
-            let theirs = row.claim.clone().filter(|_| row.record.is_none() && expires_at >= 0);
-            prop_assert_eq!(shown, Vec::from_iter(theirs.map(|claim| (claim, mode()))));
-        }
     }
 }

@@ -52,12 +52,6 @@ pub(crate) fn row_holder(row: RowHolder) -> Result<Holder, StoreError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn any_text_is_plain_in_hexadecimal() {
-        assert_eq!(hexadecimal("a'/\0é"), "61272f00c3a9");
-        assert_eq!(hexadecimal(""), "");
-    }
-
     proptest::proptest! {
         #[test]
         fn row_is_its_own_holder_or_an_error(
@@ -71,15 +65,6 @@ mod tests {
             let Ok(holder) = row_holder(row) else { return Ok(()) };
             proptest::prop_assert_eq!((holder.name.as_str(), holder.claim.unwrap().to_string()), (&*name, claim));
             proptest::prop_assert_eq!((holder.token.unwrap().as_i64(), i64::from(holder.info.pid)), (token, pid));
-        }
-
-        #[test]
-        fn row_of_a_holder_is_read(token in 1..=i64::MAX, pid: u32, since in 0..253_402_300_800_000_i64) {
-            let claim = ClaimId::new();
-            let row = ("a".to_owned(), claim.to_string(), token, since, 5, Some("l".to_owned()), "h".to_owned(), i64::from(pid));
-            let holder = row_holder(row).unwrap();
-            let info = HolderInfo { label: Some("l".to_owned()), host: "h".to_owned(), pid };
-            proptest::prop_assert_eq!((holder.claim, holder.info), (Some(claim), info));
         }
     }
 

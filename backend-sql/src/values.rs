@@ -61,20 +61,4 @@ mod tests {
         assert_eq!(millis(Duration::ZERO), 0);
         assert_eq!(millis(tenure_core::lease::MAX_LEASE), 31_536_000_000);
     }
-
-    #[test]
-    fn prefix_ends_before_the_next_text() {
-        assert_eq!(end_of_prefix("a").as_deref(), Some("b"));
-        assert_eq!(end_of_prefix("jobs/").as_deref(), Some("jobs0"));
-        assert_eq!(end_of_prefix("").as_deref(), None);
-        assert_eq!(end_of_prefix("~").as_deref(), Some("\u{7f}"));
-    }
-
-    #[test]
-    fn end_of_prefix_is_in_ascii() {
-        for prefix in ["\u{7f}", "ÿ", "夜", "\u{10FFFF}"] {
-            assert_eq!(end_of_prefix(prefix), None);
-            assert_eq!(end_of_prefix(&format!("jobs/{prefix}")).as_deref(), Some("jobs0"));
-        }
-    }
 }

@@ -31,6 +31,8 @@ pub(super) struct Request<S: Server> {
     pub(super) place: usize,
     /// Whether a batch left it out.
     pub(super) alone: bool,
+    /// Whether it was in a batch whose answer was lost, so that its first copy may still be carried out.
+    pub(super) resent: bool,
     pub(super) answer: oneshot::Sender<Result<Answered<S::Answer>, StoreError>>,
     /// Held until the request is done with.
     pub(super) doing: Operation,

@@ -2,7 +2,7 @@
 
 use super::*;
 use futures_util::FutureExt;
-use std::{future::pending, io, time::Duration};
+use std::{collections::VecDeque, future::pending, io, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long an answer takes.
@@ -33,7 +33,7 @@ enum Trouble {
 #[derive(Default)]
 struct Fake {
     noted: Mutex<Vec<String>>,
-    next: Mutex<Trouble>,
+    next: Mutex<VecDeque<Trouble>>,
     /// The server leaves these out of every batch.
     locked: Option<&'static str>,
     /// The server accepts no connection.
@@ -55,8 +55,8 @@ impl Fake {
 
     async fn meet(&self, last: &mut Instant) -> Result<(), sqlx::Error> {
         self.pass(last).await;
-        let trouble = std::mem::take(&mut *self.next.lock().unwrap());
-        match trouble {
+        let trouble = self.next.lock().unwrap().pop_front();
+        match trouble.unwrap_or_default() {
             Trouble::None => sleep(ANSWER).await,
             Trouble::Takes(way) => sleep(way).await,
             Trouble::Hangs => pending::<()>().await,
@@ -136,7 +136,10 @@ impl Server for Fake {
     }
 
     fn explain(&self, error: sqlx::Error) -> StoreError {
-        StoreError::unavailable(error)
+        match self.verdict(&error) {
+            Verdict::Refused => StoreError::failed(error),
+            _ => StoreError::unavailable(error),
+        }
     }
 }
 
@@ -181,7 +184,7 @@ impl Client {
     }
 
     fn meets(&self, trouble: Trouble) {
-        *self.server.next.lock().unwrap() = trouble;
+        self.server.next.lock().unwrap().push_back(trouble);
     }
 }
 
@@ -378,6 +381,21 @@ mod together {
         assert!(a.unwrap_err().is_unavailable() && b.unwrap_err().is_unavailable());
         client.acquire("a").await.unwrap();
         assert_eq!(client.noted(), ["release many a b", "open", "acquire a"]);
+    }
+
+    /// Its first copy may still be carried out, so the refusal of the second is not the last word.
+    #[tokio::test(start_paused = true)]
+    async fn request_refused_after_its_batch_was_lost_is_in_doubt() {
+        let client = Client::open(Fake::default()).await;
+        client.meets(Trouble::Breaks);
+        client.meets(Trouble::RefusedLate);
+        let (a, b) = tokio::join!(client.acquire("a"), client.acquire("b"));
+        assert!(a.unwrap_err().is_unavailable() && b.is_ok());
+        client.meets(Trouble::RefusedLate);
+        assert!(
+            !client.acquire("a").await.unwrap_err().is_unavailable(),
+            "one that was sent once is refused"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -57,7 +57,10 @@ pub(super) fn tell<S: Server>(
     for request in requests {
         let row = request.member.as_ref().map(|member| member.row.as_str());
         match row.and_then(|row| answers.remove(row)) {
-            Some(answer) => reply(request.doing, request.answer, Ok(Answered { answer, resent: false })),
+            Some(answer) => {
+                let answered = Answered { answer, resent: request.resent };
+                reply(request.doing, request.answer, Ok(answered));
+            }
             None => left.push(request),
         }
     }

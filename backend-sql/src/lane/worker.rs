@@ -157,19 +157,21 @@ impl<S: Server> Worker<S> {
                 self.open = None;
                 let (again, lost): (Vec<_>, Vec<_>) =
                     requests.into_iter().partition(|request| request.again == Again::Safe);
+                let is_over = is_over(&error);
                 let why = self.server.explain(error).to_string();
                 refuse(lost, || StoreError::unavailable(why.clone()));
-                again
+                let resent = |request: Request<S>| Request { resent: request.resent || !is_over, ..request };
+                again.into_iter().map(resent).collect()
             }
         }
     }
 
     /// Carries out a request by a statement of its own.
     async fn answer(&mut self, request: Request<S>, queue: &mut Queue<S>) {
-        let Request { statement, arguments, again, mut answer, doing, .. } = request;
+        let Request { statement, arguments, again, mut resent, mut answer, doing, .. } = request;
         let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
         let longest = server.response_timeout();
-        let (mut give_up, mut resent) = (None, false);
+        let mut give_up = None;
         // The caller may be gone, while the request was queued or the connection was opened.
         while !answer.is_closed() {
             let used = self.open.is_some();

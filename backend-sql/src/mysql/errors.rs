@@ -21,7 +21,9 @@ mod number {
     pub(super) const DATABASE_DENIED: u16 = 1044;
     pub(super) const ACCESS_DENIED: u16 = 1045;
     pub(super) const NO_SUCH_DATABASE: u16 = 1049;
-    pub(super) const DISK_FULL: [u16; 3] = [1021, 1041, 1114];
+    pub(super) const DISK_FULL: [u16; 2] = [1021, 1114];
+    /// The last is a thread that cannot be made for a new connection.
+    pub(super) const OUT_OF_MEMORY: [u16; 3] = [1037, 1041, 1135];
     pub(super) const COMMAND_DENIED: [u16; 2] = [1142, 1143];
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
@@ -141,8 +143,12 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             ),
         ),
         number if number::DISK_FULL.contains(&number) => {
-            (false, "the server's disk or memory is full; make room".to_owned())
+            (false, "the server's disk is full; make room on it".to_owned())
         }
+        number if number::OUT_OF_MEMORY.contains(&number) => (
+            true,
+            format!("the server has no memory left ({message}); give it more, or use fewer connections"),
+        ),
         number if number::COMMAND_DENIED.contains(&number) && message.contains("CREATE") => (
             false,
             format!(

@@ -422,17 +422,3 @@ DELETE idle FROM JSON_TABLE(?, '$[*]' COLUMNS (
 )) AS found
 STRAIGHT_JOIN {t} AS idle ON idle.prefix = CAST(found.prefix AS BINARY) AND idle.name = CAST(found.name AS BINARY)
 WHERE idle.expires_at < {now} - ?";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statements_have_no_unfilled_placeholders() {
-        let all = Statements::new(&TablePath::new("app.locks").unwrap());
-        let Statements { take_free, take_many, release, release_many, renew, .. } = &all;
-        for statement in [take_free, take_many, release, release_many, renew] {
-            assert!(!statement.text().contains(['{', '}']), "{}", statement.text());
-        }
-    }
-}

@@ -33,7 +33,7 @@ pub(crate) trait Parts: sqlx::Database {
     /// The default of the longest pause of a waiter before it looks again.
     fn poll(own: &Self::Own) -> Duration;
 
-    /// Completes the driver's reading of a URL with this query, or returns the missing part of the URL.
+    /// Completes the driver's reading of a URL with this query, or returns the mistake in the URL.
     fn complete(connect: ConnectOptions<Self>, query: &str) -> Result<ConnectOptions<Self>, &'static str>;
 
     /// The store's name for messages.

@@ -183,12 +183,13 @@ impl<D: Dialect> ServerOptions<D> {
     pub(crate) fn connection(&self) -> Result<ConnectOptions<D>, Error> {
         let form = D::FORM;
         // In an invalid URL the password may be anywhere, so no part of it is repeated.
-        let wrong = |rest: &str| Error::invalid_option("url", "the given URL", format!("{form}{rest}"));
+        let wrong = |problem, rest: &str| Error::invalid_option("url", problem, format!("{form}{rest}"));
         let scheme = self.0.url.split_once("://").map_or("", |(scheme, _)| scheme);
         if !D::SCHEMES.contains(&scheme) {
-            return Err(wrong(""));
+            return Err(wrong("unknown scheme", ""));
         }
-        let badly_encoded = || wrong(", with special characters of the password written as %XX");
+        let badly_encoded =
+            || wrong("unreadable text", ", with special characters of the password written as %XX");
         // Of `//user:12#34@host` the driver makes a host `user` and a port 12, which messages would name.
         if self.0.url.contains('#') {
             return Err(badly_encoded());
@@ -201,10 +202,11 @@ impl<D: Dialect> ServerOptions<D> {
         let query = self.0.url.split_once('?').map_or("", |(_, query)| query);
         let mut pairs = query.split('&').filter(|pair| !pair.is_empty());
         if !pairs.all(|pair| D::PARAMETERS.contains(&pair.split_once('=').map_or(pair, |(name, _)| name))) {
-            return Err(wrong(&format!(" with the parameters {}", D::PARAMETERS.join(", "))));
+            let parameters = format!(" with the parameters {}", D::PARAMETERS.join(", "));
+            return Err(wrong("unknown parameter", &parameters));
         }
         let connect = self.0.url.parse::<ConnectOptions<D>>();
-        D::complete(connect.map_err(|_| badly_encoded())?, query).map_err(wrong)
+        D::complete(connect.map_err(|_| badly_encoded())?, query).map_err(|problem| wrong(problem, ""))
     }
 }
 
@@ -255,6 +257,7 @@ pub(crate) mod tests {
         refused(ServerOptions::<D>::new(""), "url");
         refused(ServerOptions::<D>::new("redis://me:hunter2@localhost/app"), "url");
         refused(at(":port/app"), "url");
+        refused(at(&format!("?{right}")), "url");
         for login in ["me:12/hunter2", "me:/hunter2", "me/hunter2", "me:12#hunter2", "me:#hunter2"] {
             refused(ServerOptions::<D>::new(format!("{scheme}://{login}@localhost/app")), "url");
         }
