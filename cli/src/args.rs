@@ -109,13 +109,3 @@ Examples:
   tenure ls
 
 More: tenure help COMMAND, tenure help urls (stores), tenure help exit-codes";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn definition_is_sound() {
-        Args::command().debug_assert();
-    }
-}

@@ -264,9 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_and_lost_exit_as_store_failures() {
-        let busy = || Failure::Busy("busy".to_owned(), Vec::new());
-        assert_eq!(busy().of_store().report(), ExitCode::from(69));
+    fn loss_exits_as_store_failure() {
         assert_eq!(Failure::Lost.of_store().report(), ExitCode::from(69));
         assert_eq!(Failure::Usage(String::new()).of_store().report(), ExitCode::from(64));
     }

@@ -7,7 +7,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("backend-redis/tests/redis/server.rs", "looks again, before there is a runtime"),
     ("backend-zk/tests/zookeeper/special.rs", "looks again, before there is a runtime"),
     ("cli/tests/cli/stage.rs", "looks again, without a runtime"),
-    ("cli/tests/cli/waiting.rs", "lets a waiter of another process get further, without a runtime"),
     ("testbed/tests/faults.rs", "looks again, without a runtime"),
     ("testbed/tests/servers/endings.rs", "looks again, without a runtime"),
     ("tests/blocking.rs", "looks again, without a runtime"),

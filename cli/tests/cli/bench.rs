@@ -115,36 +115,24 @@ fn unwritable_picture_is_an_error() {
     assert!(!stage.path("locks.db").exists(), "no store is opened");
 }
 
+/// If it is killed, others wait for as long as the URL's lease.
 #[test]
-fn bench_releases_its_locks_on_ctrl_c() {
+fn bench_uses_the_lease_of_the_url_and_releases_on_ctrl_c() {
     let stage = Stage::new();
     // Without a table, `ls` would create it.
     stage.done(&["ls"]).expect(0);
-    let bench = stage.start(&["bench", "--seconds", "600"]);
-    // While many are held: a header, and some of the many.
-    until("many names are held", || stage.done(&["ls", "tenure-bench/"]).expect(0).out.lines().count() > 3);
-    bench.signal(Signal::SIGINT);
-    let done = bench.end().expect(130);
-    assert_eq!(done.out, "");
-    assert_eq!(stage.done(&["ls"]).expect(0).out, "");
-}
-
-/// That is how long others wait if it is killed.
-#[test]
-fn bench_uses_the_lease_of_the_url() {
-    let stage = Stage::new();
-    stage.done(&["ls"]).expect(0);
     let bench = stage.start(&["--store", "sqlite:locks.db?lease=1h", "bench", "--seconds", "600"]);
     let mut left = None;
-    until("a name is held", || {
+    until("many names are held", || {
         let list = stage.done(&["ls", "tenure-bench/", "--json"]).expect(0).out;
         let held: Value = serde_json::from_str(&list).unwrap();
         left = held[0]["left_ms"].as_u64();
-        left.is_some()
+        held.as_array().unwrap().len() > 2
     });
     assert!(left > Some(60_000), "{left:?}");
     bench.signal(Signal::SIGINT);
-    bench.end().expect(130);
+    assert_eq!(bench.end().expect(130).out, "");
+    assert_eq!(stage.done(&["ls"]).expect(0).out, "");
 }
 
 #[test]

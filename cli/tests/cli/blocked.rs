@@ -38,7 +38,7 @@ fn lost_term_starts_another_while_stderr_is_blocked() {
     elect.end().expect(143);
 }
 
-/// Before there is a lock: the store's failures are told of while it is asked again and again.
+/// Before there is a lock: the store's failures are shown while it is asked again and again.
 #[test]
 fn wait_ends_in_time_while_stderr_is_blocked() {
     let stage = Stage::new();
@@ -46,7 +46,7 @@ fn wait_ends_in_time_while_stderr_is_blocked() {
     let full = FullPipe::new();
     let frozen = stage.freeze();
     // Long enough for a busy machine to notice that the store fails before the wait is over: otherwise the lock would just be busy.
-    let args = ["--store", Frozen::URL, "run", "a", "--wait", "3s", "--", "true"];
+    let args = ["-v", "--store", Frozen::URL, "run", "a", "--wait", "3s", "--", "true"];
     Running::start_on(full.writer(), &mut stage.tenure(&args)).end().expect(69);
     frozen.thaw();
 }

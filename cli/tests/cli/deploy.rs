@@ -82,46 +82,26 @@ fn with_script<'a>(options: &'a [String], script: &'a str) -> Vec<&'a str> {
     options.iter().map(String::as_str).chain(["--", "sh", "-c", script]).collect()
 }
 
-#[test]
-fn deployed_command_lines_are_valid() {
-    let lines = command_lines();
-    assert_eq!(lines.len(), 4, "{lines:?}");
-    for (path, options) in &lines {
-        let stage = Stage::new();
-        let done = stage.done(&with_script(options, "echo $TENURE_NAME; exit 7"));
-        assert_eq!(
-            (done.code, done.out.trim()),
-            (Some(7), options[1].as_str()),
-            "{}: {}",
-            path.display(),
-            done.err
-        );
-    }
-}
-
 /// systemd counts 75 as a success; Kubernetes knows 0 alone.
 #[test]
-fn job_succeeds_while_another_machine_holds_the_lock() {
-    let jobs = command_lines().into_iter().filter(|(_, options)| options[0] == "run");
-    for (path, options) in jobs.inspect(|(path, _)| println!("{}", path.display())) {
-        let stage = Stage::new();
-        let holder = stage.holder(&options[1]);
-        holder.line();
-        stage.done(&with_script(&options, "true")).expect(if is_yaml(&path) { 0 } else { 75 });
-    }
-}
-
-#[test]
-fn stopped_job_exits_with_143() {
-    for (path, options) in command_lines() {
+fn deployed_command_lines_exit_as_their_files_expect() {
+    let lines = command_lines();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    for (path, options) in lines {
         println!("{}", path.display());
-        let stage = Stage::new();
+        let (stage, name) = (Stage::new(), options[1].as_str());
+        let done = stage.done(&with_script(&options, "echo $TENURE_NAME; exit 7")).expect(7);
+        assert_eq!(done.out.trim(), name);
         let running = stage.start(&with_script(&options, "echo $$; exec sleep 1000"));
         running.line();
+        if options[0] == "run" {
+            // While another machine holds the lock.
+            stage.done(&with_script(&options, "true")).expect(if is_yaml(&path) { 0 } else { 75 });
+        }
         running.signal(Signal::SIGTERM);
         running.end().expect(143);
         // Released.
-        stage.done(&["show", &options[1]]).expect(1);
+        stage.done(&["show", name]).expect(1);
     }
 }
 

@@ -100,23 +100,23 @@ fn fair<'a>(args: &[&'a str]) -> Vec<&'a str> {
 fn ls_lists_waiters_in_order() {
     let stage = Stage::new();
     let listed = || stage.done(&fair(&["ls", "--waiting"])).expect(0).out;
-    let run = |label: &str| {
-        let script = ["sh", "-c", "echo $$; exec sleep 1000"];
-        stage.start(&fair(&[&["run", "a", "--label", label, "--"], &script[..]].concat()))
+    let run = |options: &[&str]| {
+        let script = ["--", "sh", "-c", "echo $$; exec sleep 1000"];
+        stage.start(&fair(&[&["run", "a"], options, &script].concat()))
     };
     assert_eq!(listed(), "");
     stage.done(&fair(&["show", "a", "--waiting"])).expect(1);
-    let holder = run("first");
+    let holder = run(&["--label", "first"]);
     holder.line();
-    let second = run("second");
+    let second = run(&["--label", "second"]);
     until("the second waits", || listed().lines().count() == 3);
-    let third = run("third");
+    let third = run(&["--label", "third", "--shared"]);
     until("the third waits", || listed().lines().count() == 4);
     let table = listed();
     let rows: Vec<String> =
         table.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ")).collect();
     let expected =
-        ["NAME PLACE MODE LABEL", "a holds exclusive first", "a 1 exclusive second", "a 2 exclusive third"];
+        ["NAME PLACE MODE LABEL", "a holds exclusive first", "a 1 exclusive second", "a 2 shared third"];
     assert_eq!(rows, expected, "{table}");
     assert_eq!(stage.done(&fair(&["ls"])).expect(0).out.lines().count(), 2);
     for args in [&["ls", "--waiting", "--json"][..], &["show", "a", "--waiting", "--json"]] {
@@ -126,6 +126,7 @@ fn ls_lists_waiters_in_order() {
         assert_eq!(json[1]["pid"], second.pid().as_raw());
         assert_eq!(json[2]["pid"], third.pid().as_raw());
         assert!(json[1]["token"].is_null() && json[1]["left_ms"].is_null(), "{json}");
+        assert!(json[1]["claim"].is_string(), "{json}");
         assert!(json[1]["since"].as_str().unwrap().ends_with('Z') && json[1]["age_ms"].is_u64(), "{json}");
     }
     second.signal(Signal::SIGTERM);

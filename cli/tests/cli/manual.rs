@@ -6,17 +6,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-#[test]
-fn completions_support_each_shell() {
-    let stage = Stage::new();
-    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let script = stage.done(&["completions", shell]).expect(0).out;
-        assert!(script.contains("count-down") && script.contains("store-file"), "{shell}:\n{script}");
-    }
-    stage.done(&["completions", "csh"]).expect(64);
-    assert!(!stage.path("locks.db").exists(), "no store is opened");
-}
-
 /// The words after an option or `--` are of their own kind.
 #[test]
 fn completions_include_files_and_commands() {

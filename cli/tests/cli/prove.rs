@@ -32,21 +32,6 @@ fn conformance_fails_if_the_store_cannot_be_opened() {
     assert!(done.err.contains("is a directory"), "{}", done.err);
 }
 
-/// The store would have made the printed schema.
-#[test]
-fn schema_matches_the_table_in_use() {
-    let stage = Stage::new();
-    let schema = stage.done(&["schema", "sqlite"]).expect(0).out;
-    let made = schema.replace("IF NOT EXISTS ", "");
-    stage.done(&["run", "a", "--", "true"]).expect(0);
-    // The journal has the changes that are not in the file yet.
-    let files = ["locks.db", "locks.db-wal"].map(|file| std::fs::read(stage.path(file)).unwrap_or_default());
-    let bytes = files.concat();
-    let text = String::from_utf8_lossy(&bytes);
-    assert!(text.contains(made.trim_end().trim_end_matches(';')), "{made}");
-    stage.done(&["schema", "cobol"]).expect(64);
-}
-
 /// The errors for a missing table name these commands.
 #[test]
 fn schema_names_the_given_table() {

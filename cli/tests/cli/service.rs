@@ -190,35 +190,24 @@ fn status_of(address: &str, path: &str) -> String {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n")).0
 }
 
+/// A candidate is live before it is ready, and ready before it leads.
 #[test]
-fn candidate_is_live_before_it_is_ready_and_ready_before_it_leads() {
+fn probes_follow_the_election() {
     let stage = Stage::new();
     let statuses = |address: &str| ["/live", "/ready?x", "/leader"].map(|path| status_of(address, path));
     // No server is at port 1.
     let (waiting, at) = with_port(&stage, &["--store", "redis://127.0.0.1:1/"], "true");
     assert_eq!(statuses(&at), ["200", "503", "503"]);
-    let (leader, at_leader) = with_port(&stage, &[], "echo in; exec sleep 1000");
-    assert_eq!(leader.line(), "in");
-    assert_eq!(statuses(&at_leader), ["200", "200", "200"]);
-    let (second, at_second) = with_port(&stage, &[], "exec sleep 1000");
-    until("it takes part", || status_of(&at_second, "/ready") == "200");
-    assert_eq!(statuses(&at_second), ["200", "200", "503"]);
-    for candidate in [waiting, leader, second] {
-        candidate.signal(Signal::SIGTERM);
-        candidate.end().expect(143);
-    }
-}
-
-#[test]
-fn leader_probe_follows_the_election() {
-    let stage = Stage::new();
+    waiting.signal(Signal::SIGTERM);
+    waiting.end().expect(143);
     let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
     let (leader, at_leader) = with_port(&stage, &["--lease", "6s", "--kill-after", "1h"], script);
     let group = leader.group();
     let _ends = group.ends();
-    assert_eq!(status(&at_leader), "200");
+    assert_eq!(statuses(&at_leader), ["200", "200", "200"]);
     let (second, at_second) = with_port(&stage, &[], "echo in; exec sleep 1000");
-    assert_eq!(status(&at_second), "503");
+    until("it takes part", || status_of(&at_second, "/ready") == "200");
+    assert_eq!(statuses(&at_second), ["200", "200", "503"]);
     for request in ["GET /leader HTTP/1.0\r\n\r\n", "HEAD /?a=b HTTP/1.1\r\nHost: here\r\nX: y\r\n\r\n"] {
         let (status, answer) = ask(&at_second, request);
         assert_eq!(status, "503", "{request}");

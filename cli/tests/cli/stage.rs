@@ -92,7 +92,7 @@ impl Stage {
     /// Starts a shell script under `tenure run`; `options` are words, the lock's name among them.
     pub(crate) fn script(&self, options: &str, script: &str) -> Running {
         let options: Vec<&str> = options.split(' ').collect();
-        self.start(&[&["run"], &options[..], &["--", "sh", "-c", script]].concat())
+        self.start(&[&["run"], &options[..], &["--", "/bin/sh", "-c", script]].concat())
     }
 
     /// A lock's holder, whose command prints its process number.

@@ -57,8 +57,6 @@ fn two_stores_are_refused() {
     let stage = Stage::new();
     let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE_FILE", "store")).expect(64);
     assert!(done.err.contains("TENURE_STORE and TENURE_STORE_FILE are both set"), "{}", done.err);
-    let done = stage.done(&["--store", SECRET, "--store-file", "store", "ls"]).expect(64);
-    assert!(done.err.contains("--store-file") && !done.err.contains("hunter2"), "{}", done.err);
 }
 
 #[test]
@@ -104,20 +102,16 @@ fn stage_with_file() -> Stage {
     stage
 }
 
-/// Runs a shell script under the store's `tenure`.
-fn under(stage: &Stage, (options, variables): Naming, args: &[&str], script: &str) -> Done {
-    let mut tenure = stage.tenure(&[options, args, &["--", "sh", "-c", script]].concat());
-    Done::of(tenure.env_remove("TENURE_STORE").envs(variables.iter().copied()))
-}
-
 #[test]
 fn command_gets_the_store_only_with_keep_store() {
     let stage = stage_with_file();
-    let tell = "echo \"<${TENURE_STORE-unset}> <${TENURE_STORE_FILE-unset}>\"";
+    let tell = ["--", "sh", "-c", "echo \"<${TENURE_STORE-unset}> <${TENURE_STORE_FILE-unset}>\""];
     let file = format!("<unset> <{}>\n", stage.path("store").display());
     for verb in ["run", "elect"] {
-        let told = |naming, options: &[&str]| {
-            under(&stage, naming, &[&[verb, "a"], options].concat(), tell).expect(0).out
+        let told = |(named, variables): Naming, options: &[&str]| {
+            let mut tenure = stage.tenure(&[named, &[verb, "a"], options, &tell].concat());
+            let tenure = tenure.env_remove("TENURE_STORE").envs(variables.iter().copied());
+            Done::of(tenure).expect(0).out
         };
         for naming in NAMINGS {
             assert_eq!(told(naming, &[]), "<> <>\n", "{verb}, {naming:?}");
@@ -132,38 +126,25 @@ fn command_gets_the_store_only_with_keep_store() {
     }
 }
 
-/// A store that is not passed on is not replaced by another one unnoticed.
-#[test]
-fn nested_tenure_uses_the_same_store_or_none() {
-    let stage = stage_with_file();
-    let tenure = env!("CARGO_BIN_EXE_tenure");
-    for naming in NAMINGS {
-        let show = format!("{tenure} show a");
-        let done = under(&stage, naming, &["run", "a"], &show).expect(64);
-        let why = "TENURE_STORE and TENURE_STORE_FILE are empty";
-        assert!(done.err.contains(why) && done.err.contains("--keep-store"), "{}", done.err);
-        under(&stage, naming, &["run", "a"], &format!("{tenure} run a --try -- echo ran")).expect(64);
-        under(&stage, naming, &["run", "a", "--keep-store"], &show).expect(0);
-        // A store that the command itself names counts.
-        for named in ["TENURE_STORE=sqlite:locks.db", "TENURE_STORE_FILE=store"] {
-            under(&stage, naming, &["run", "a"], &format!("{named} {show}")).expect(0);
-        }
-    }
-}
-
+/// In a command under `tenure`, both are empty: a store that is not passed on is not replaced by another one unnoticed.
 #[test]
 fn empty_variable_is_refused() {
-    let stage = Stage::new();
-    for (empty, why) in [
-        (&["TENURE_STORE"][..], "TENURE_STORE is empty"),
-        (&["TENURE_STORE_FILE"], "TENURE_STORE_FILE is empty"),
-        (&["TENURE_STORE", "TENURE_STORE_FILE"], "TENURE_STORE and TENURE_STORE_FILE are empty"),
-    ] {
+    let stage = stage_with_file();
+    let ls = |variables: &[(&str, &str)]| {
         let mut tenure = stage.tenure(&["ls"]);
-        let done = Done::of(tenure.env_remove("TENURE_STORE").envs(empty.iter().map(|name| (name, ""))));
-        assert!(done.err.contains(why), "{}", done.err);
-        done.expect(64);
+        Done::of(tenure.env_remove("TENURE_STORE").envs(variables.iter().copied()))
+    };
+    for (empty, why) in [
+        (&[("TENURE_STORE", "")][..], "TENURE_STORE is empty"),
+        (&[("TENURE_STORE_FILE", "")], "TENURE_STORE_FILE is empty"),
+        (&[("TENURE_STORE", ""), ("TENURE_STORE_FILE", "")], "TENURE_STORE and TENURE_STORE_FILE are empty"),
+    ] {
+        let done = ls(empty).expect(64);
+        assert!(done.err.contains(why) && done.err.contains("--keep-store"), "{}", done.err);
     }
+    // A store that the command itself names counts.
+    ls(&[("TENURE_STORE", "sqlite:locks.db"), ("TENURE_STORE_FILE", "")]).expect(0);
+    ls(&[("TENURE_STORE", ""), ("TENURE_STORE_FILE", "store")]).expect(0);
 }
 
 /// In a cron job on many machines that were meant to share one.

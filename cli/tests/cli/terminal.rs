@@ -75,18 +75,8 @@ fn command_gets_the_terminal_and_the_shell_gets_it_back() {
     shell.sees("got <hello>");
     shell.presses_control('d');
     shell.sees_code(0);
-}
-
-#[test]
-fn control_c_ends_the_command() {
-    let stage = Stage::new();
-    let mut shell = Shell::new(&stage);
-    shell.says("$tenure run a -- sh -c 'echo ready; exec sleep 1000'");
-    shell.sees("ready");
-    shell.presses_control('c');
-    shell.sees_code(130);
-    shell.says("$tenure run a --try -- echo 'free again'");
-    shell.sees("free again");
+    shell.says("$tenure run a -- grep SigBlk /proc/self/status");
+    shell.sees("SigBlk:\t0000000000000000");
 }
 
 #[test]
@@ -319,14 +309,6 @@ fn watched_list_is_redrawn() {
     shell.sees("\x1b[H\x1b[2Jno locks are held");
     shell.presses_control('c');
     shell.sees_code(130);
-}
-
-#[test]
-fn command_inherits_no_blocked_signal_at_a_terminal() {
-    let stage = Stage::new();
-    let mut shell = Shell::new(&stage);
-    shell.says("$tenure run a -- grep SigBlk /proc/self/status");
-    shell.sees("SigBlk:\t0000000000000000");
 }
 
 /// In a script, `timeout` runs in the background of the terminal, and ignores SIGTTIN so that it can end its command.
