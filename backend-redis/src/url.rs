@@ -339,6 +339,7 @@ mod tests {
             let options = RedisOptions::from_url(&format!("{url}?password_file={}", file.display())).unwrap();
             let login = options.login();
             assert_eq!((login.username(), login.password()), (user, Some("zq7k2x w")), "{url}");
+            assert!(!format!("{options:?}").contains("zq7k2x"), "{options:?}");
         }
         let url = format!("redis://me:hunter2@host?password_file={}", file.display());
         let error = RedisOptions::from_url(&url).unwrap_err().to_string();
@@ -419,26 +420,6 @@ mod tests {
             let sound = line.filter(|line| !line.is_empty() && !line.chars().any(char::is_control));
             let options = RedisOptions::from_url(&format!("redis://h?password_file={}", file.path().display()));
             prop_assert_eq!(options.ok().map(|options| options.login().password().map(str::to_owned)), sound.map(|line| Some(line.to_owned())));
-        }
-
-        #[test]
-        fn any_text_is_refused_without_a_panic(rest in "[%0-9a-f:/@.\\[\\]?#é]{0,30}") {
-            for scheme in ["redis:", "rediss:", "redis+unix:", "redis+sentinel:", "rediss+cluster:", ""] {
-                let _ = RedisOptions::from_url(&format!("{scheme}{rest}"));
-            }
-        }
-
-        #[test]
-        fn password_is_never_repeated(
-            before in "[:/@%\\[ ]{0,3}",
-            after in "[:/@%\\] ]{0,3}",
-            scheme in prop::sample::select(vec!["redis", "rediss", "redis+unix", "redis+sentinel", "http"]),
-        ) {
-            let secret = "zq7k2xw";
-            let url = format!("{scheme}://user:{before}{secret}{after}@host:99999/");
-            if let Err(error) = RedisOptions::from_url(&url) {
-                prop_assert!(!format!("{error:?} {error:#?}").contains(secret), "{error}");
-            }
         }
     }
 }

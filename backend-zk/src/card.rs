@@ -60,33 +60,10 @@ mod tests {
     use super::*;
     use crate::contender::prefix;
     use proptest::prelude::*;
-    use std::sync::Arc;
-    use tenure_core::{ClaimId, Mode, Name};
+    use tenure_core::{ClaimId, Mode};
 
     fn node(claim: ClaimId) -> String {
         format!("{}0000000007", prefix(claim, Mode::Exclusive, false))
-    }
-
-    #[test]
-    fn card_shows_the_holder() {
-        let holder =
-            HolderInfo { label: Some("nightly \"é\"".to_owned()), host: "db1".to_owned(), pid: 4_000_000 };
-        let claim = Claim {
-            id: ClaimId::new(),
-            name: Name::new("a").unwrap(),
-            mode: Mode::Exclusive,
-            lease: std::time::Duration::from_secs(30),
-            waits: true,
-            reserve: 0,
-            holder: Arc::new(holder.clone()),
-        };
-        let (card, node) = (Card::of(&claim), node(claim.id));
-        for (card, downgraded) in [(&card, false), (&card.downgraded(), true)] {
-            assert_eq!(Card::read(&node, &card.bytes()), Some(holder.clone()));
-            assert_eq!(Card::is_downgraded(&node, &card.bytes()), downgraded);
-        }
-        assert_eq!(Card::read(&node, b"10.0.0.7"), None);
-        assert!(!Card::is_downgraded(&node, b"10.0.0.7"));
     }
 
     #[test]

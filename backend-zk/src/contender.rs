@@ -93,18 +93,6 @@ mod tests {
     }
 
     #[test]
-    fn claim_and_mode_are_read_from_the_node_name() {
-        let claim = ClaimId::new();
-        for read_write in [false, true] {
-            for mode in [Mode::Exclusive, Mode::Shared, permit(2, 4), permit(1, u32::MAX)] {
-                let node = format!("{}0000000007", prefix(claim, mode, read_write));
-                assert_eq!((claim_of(&node), contends(&node)), (Some(claim), Some((mode, 7))), "{node}");
-                assert_eq!(token_of(&node), None);
-            }
-        }
-    }
-
-    #[test]
     fn foreign_nodes_are_recognized_by_name() {
         let claim = ClaimId::new();
         for node in ["_c_not-a-uuid-lock-0000000007", &format!("{claim}__lock__0000000007")] {

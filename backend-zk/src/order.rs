@@ -68,14 +68,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sequence_number_is_read_as_written(number: i32) {
-            for own in ["_c_7a8d-lock-", "_c_7a8d-__READ__", "0f3a__rlock__"] {
-                let node = format!("{own}{number:010}");
-                prop_assert_eq!(parts(&node), Some((own, number)));
-            }
-        }
-
-        #[test]
         fn nothing_else_is_read(node in "(.|[-_])*(-{0,2}[0-9]{8,11}|.{0,3})") {
             if let Some((own, number)) = parts(&node) {
                 prop_assert_eq!(format!("{own}{number:010}"), node);

@@ -8,14 +8,14 @@ use std::{future::Future, pin::Pin, time::Duration};
 pub struct Case {
     /// The part of the contract: `exclusion`, `waiting`, …
     pub group: &'static str,
-    /// The name of the case: `basic_cycle`.
+    /// The name of the case: `two_clients_exclude`.
     pub name: &'static str,
     /// Whether no other case of the same store may run at the same time, because this one disturbs the store itself.
     pub alone: bool,
     /// The clock on which it runs.
     pub clock: Clock,
-    /// The form in which [`Client::lock`](crate::Client::lock) locks a name in this case.
-    pub form: Form,
+    /// The form in which `Client::lock` locks a name in this case.
+    pub(crate) form: Form,
     /// Whether it also runs with holders that share a name: readers and permits.
     pub(crate) shared: bool,
     /// The longest time that it may take.
@@ -84,7 +84,7 @@ impl Case {
         Self { group, form, ..self }
     }
 
-    /// Returns the test's name: `redis::exclusion::basic_cycle`.
+    /// Returns the test's name: `redis::exclusion::two_clients_exclude`.
     #[must_use]
     pub fn full_name(&self, subject: &str) -> String {
         format!("{subject}::{}::{}", self.group, self.name)

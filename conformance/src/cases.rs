@@ -63,15 +63,16 @@ pub fn all() -> Vec<Case> {
     ];
     // A writer, or the holder of the only permit, excludes others like the holder of a lock.
     let alike = [("exclusion_of_writers", Form::Writer), ("exclusion_by_permit", Form::Permit(1))];
-    let alike = alike
-        .into_iter()
-        .flat_map(|(group, form)| exclusion::CASES.iter().map(move |case| case.in_form(group, form)));
+    let alike = alike.into_iter().flat_map(|(group, form)| in_form(exclusion::CASES, group, form));
     // Readers and permits may lose their grants like the holder of a lock, and exclude exclusive claims.
     let beside = [("faults_of_readers", Form::Reader), ("faults_of_permits", Form::Permit(2))];
-    let beside = beside.into_iter().flat_map(|(group, form)| {
-        faults::CASES.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))
-    });
+    let beside = beside.into_iter().flat_map(|(group, form)| in_form(faults::CASES, group, form));
     let mut cases: Vec<Case> = groups.into_iter().flatten().copied().chain(alike).chain(beside).collect();
     cases.sort_by_key(|case| case.alone);
     cases
+}
+
+/// Returns those of the cases that depend on the form, in this one.
+fn in_form(cases: &[Case], group: &'static str, form: Form) -> impl Iterator<Item = Case> {
+    cases.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))
 }

@@ -99,6 +99,15 @@ impl<E: Error> From<E> for Stop {
     }
 }
 
+/// On the wall clock, the limit for the bounds of the contract: only a hanging request takes so long.
+const HANG: Duration = Duration::from_mins(5);
+
+/// Returns the limit for a bound of the contract. In virtual time it is the bound itself. On the wall clock, where the
+/// machine may stall, it only ends a request that hangs.
+pub(crate) fn at_most(bound: Duration) -> Duration {
+    if Moment::are_virtual() { bound } else { HANG }
+}
+
 /// An error and its causes, in one line.
 pub(crate) fn chain(error: &(impl Error + ?Sized)) -> String {
     let mut text = error.to_string();

@@ -13,10 +13,7 @@ use std::{
     process::ExitCode,
     sync::Arc,
 };
-use tokio::{
-    runtime::{Builder, Runtime},
-    sync::Semaphore,
-};
+use tokio::{runtime::Builder, sync::Semaphore};
 
 /// How many cases run at once by default (`--test-threads`). Most are those that wait for a server of their own.
 const TOGETHER: usize = 48;
@@ -53,7 +50,7 @@ pub fn main<Making>(subjects: impl FnOnce() -> Making) -> ExitCode
 where
     Making: Future<Output = Subjects>,
 {
-    let runtime = match runtime() {
+    let runtime = match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("no runtime for the suite: {error}");
@@ -173,10 +170,6 @@ impl<C> Iterator for InTurn<C> {
             }
         }
     }
-}
-
-fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_multi_thread().enable_all().build()
 }
 
 fn completion(outcome: Outcome) -> Result<Completion, Failed> {

@@ -37,16 +37,15 @@
 //! | the suite as a test program | [`main`] |
 //! | the suite as a function, and its table | [`run`], [`Report`] |
 //! | the list of cases | [`cases()`] |
-//! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Hints`], [`Calls`] |
+//! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Method`] |
 //! | a store in virtual time, whose server and network can be hurt | [`Simulation`] |
 //! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` (a feature) |
-//! | a resource that checks fencing tokens | [`FencedRegister`] |
 //! | required stores, and skipped tests | [`is_required`], [`skip`] |
-//! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
+//! | other processes that hold locks | [`play_victim_if_asked`], [`is_victim`] |
 //! | a check of client histories against the contract | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
 //! | the entries that a store keeps, pinned on a page | [`mod@format`] |
-//! | the parts of a case | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`], [`pause`] |
+//! | the parts of a case | [`Case`], [`Clock`], [`Check`], [`pause`] |
 //!
 //! # Reading the code
 //!
@@ -100,19 +99,20 @@ pub use any_records::AnyRecordStore;
 pub use case::{Case, Clock};
 pub use cases::all as cases;
 pub use check::{Check, Need, Stop};
-pub use fence::{FencedRegister, Refused};
-pub use form::Form;
+pub(crate) use fence::{FencedRegister, Refused};
+pub(crate) use form::Form;
 pub use harness::main;
-pub use log::{Call, Calls, Method};
-pub use probe::{Fault, Hints, Probe};
+pub use log::Method;
+pub(crate) use probe::Hints;
+pub use probe::{Fault, Probe};
 pub use report::{Entry, Report, run};
 pub use required::{is_required, skip};
 pub use simulation::Simulation;
-pub use stage::{Client, Stage};
+pub(crate) use stage::{Client, Stage};
 pub use subject::{Absent, BoxError, Subject, Subjects};
 pub use suite::Outcome;
 pub use tenure_core::async_trait;
-pub use victim::{Victim, is_victim, play_victim_if_asked};
+pub use victim::{is_victim, play_victim_if_asked};
 
 /// The example in the README compiles.
 #[cfg(doctest)]

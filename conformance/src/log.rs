@@ -26,35 +26,15 @@ pub enum Method {
     Close,
 }
 
-impl Method {
-    /// All methods.
-    pub const ALL: [Self; 14] = [
-        Self::TryAcquire,
-        Self::TryAcquireAll,
-        Self::Acquire,
-        Self::Release,
-        Self::Renew,
-        Self::Withdraw,
-        Self::Convert,
-        Self::Latch,
-        Self::WaitForRelease,
-        Self::Holders,
-        Self::List,
-        Self::Waiting,
-        Self::ForceRelease,
-        Self::Close,
-    ];
-}
-
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// Its method.
-    pub method: Method,
+    pub(crate) method: Method,
     /// The names and claims that it was about: one, several for a renewal, none for a listing.
-    pub about: Vec<(Name, Option<ClaimId>)>,
+    pub(crate) about: Vec<(Name, Option<ClaimId>)>,
     /// When it was sent.
-    pub sent: Moment,
+    pub(crate) sent: Moment,
 }
 
 impl Call {
@@ -87,7 +67,7 @@ impl Call {
 
 /// All requests that passed a [`Probe`](crate::Probe). Clones share the log.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(Arc<Mutex<Log>>);
+pub(crate) struct Calls(Arc<Mutex<Log>>);
 
 #[derive(Debug, Default)]
 struct Log {
@@ -110,27 +90,23 @@ impl Calls {
     }
 
     /// Returns all requests so far, in the order in which they were sent.
-    #[must_use]
-    pub fn all(&self) -> Vec<Call> {
+    pub(crate) fn all(&self) -> Vec<Call> {
         self.log().calls.clone()
     }
 
     /// Returns the requests about `name`, in the order in which they were sent.
-    #[must_use]
-    pub fn about(&self, name: &str) -> Vec<Call> {
+    pub(crate) fn about(&self, name: &str) -> Vec<Call> {
         let is_about = |call: &&Call| call.about.iter().any(|(about, _)| about.as_str() == name);
         self.log().calls.iter().filter(is_about).cloned().collect()
     }
 
     /// Counts the claims that ask for a grant of `name` now.
-    #[must_use]
-    pub fn contending(&self, name: &str) -> usize {
+    pub(crate) fn contending(&self, name: &str) -> usize {
         self.log().contending.get(name).map_or(0, |contending| contending.now.len())
     }
 
     /// Counts the most claims that ever asked for a grant of `name` at once.
-    #[must_use]
-    pub fn most_contending(&self, name: &str) -> usize {
+    pub(crate) fn most_contending(&self, name: &str) -> usize {
         self.log().contending.get(name).map_or(0, |contending| contending.most)
     }
 

@@ -2,7 +2,8 @@
 
 mod script;
 
-pub use script::{Fault, Hints};
+pub use script::Fault;
+pub(crate) use script::Hints;
 
 use crate::{
     log::{Call, Calls, Method},
@@ -82,8 +83,7 @@ impl Probe {
     }
 
     /// Returns the requests to the store so far.
-    #[must_use]
-    pub fn calls(&self) -> &Calls {
+    pub(crate) fn calls(&self) -> &Calls {
         &self.0.calls
     }
 
@@ -109,15 +109,8 @@ impl Probe {
         self.script().always.insert(method, fault);
     }
 
-    /// Injects this fault into every request of any kind from now on.
-    pub fn always_all(&self, fault: Fault) {
-        for method in Method::ALL {
-            self.always(method, fault);
-        }
-    }
-
     /// Sets what happens to hints from now on.
-    pub fn hints(&self, hints: Hints) {
+    pub(crate) fn hints(&self, hints: Hints) {
         self.script().hints = hints;
     }
 
@@ -177,14 +170,7 @@ impl Probe {
             Some(Fault::Fail) => return Err(StoreError::failed("the probe failed the request")),
             Some(Fault::Hang) => pending().await,
             Some(Fault::DelayRequest(pause)) => tokio::time::sleep(pause).await,
-            Some(
-                Fault::LoseReply
-                | Fault::DelayReply(_)
-                | Fault::Straggle(_)
-                | Fault::HoldBack
-                | Fault::Stall(_),
-            )
-            | None => {}
+            _ => {}
         }
         self.thawed().await;
         let reply = match fault {

@@ -152,7 +152,7 @@ impl Proxy {
     ///
     /// Returns when they are gone.
     pub async fn cut(&self) {
-        self.connections.cut_all().await;
+        self.connections.cut(self.connections()).await;
     }
 
     /// Refuses new connections like a port without a server. The port stays ours, and open connections continue.
@@ -223,6 +223,6 @@ impl Drop for Proxy {
         if let Some(accepting) = self.accepting.get_mut().take() {
             accepting.abort();
         }
-        self.connections.reset_all();
+        self.connections().iter().for_each(Connection::cut);
     }
 }

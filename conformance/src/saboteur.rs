@@ -10,97 +10,106 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// A fault in a server.
-///
-/// The seeded fault run draws from these. A case names the ones that it needs, and is ignored if [`Saboteur::can`] says
-/// no.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Hurt {
-    /// [`Saboteur::freeze`].
-    Freeze,
-    /// [`Saboteur::kill`].
-    Kill,
-    /// [`Saboteur::restart_empty`].
-    Wipe,
-    /// [`Saboteur::cut`].
-    Cut,
-    /// [`Saboteur::refuse`].
-    Refuse,
-    /// [`Saboteur::delay`].
-    Delay,
-    /// [`Saboteur::drip`].
-    Drip,
-    /// [`Saboteur::half_open`].
-    HalfOpen,
-    /// [`Saboteur::drop_requests`].
-    DropRequests,
-    /// [`Saboteur::drop_replies`].
-    DropReplies,
-    /// [`Saboteur::lose_ends`].
-    LoseEnds,
-    /// [`Saboteur::expire_sessions`].
-    ExpireSessions,
-    /// [`Saboteur::terminate_backends`].
-    TerminateBackends,
-    /// [`Saboteur::flush_scripts`].
-    FlushScripts,
-    /// [`Saboteur::pause_writes`].
-    PauseWrites,
-    /// [`Saboteur::make_read_only`].
-    ReadOnly,
-    /// [`Saboteur::fill_connections`].
-    FillConnections,
-    /// [`Saboteur::fill_memory`].
-    FillMemory,
-    /// [`Saboteur::fill_disk`].
-    FillDisk,
-    /// [`Saboteur::lock_rows`].
-    LockRows,
-    /// [`Saboteur::lock_tables`].
-    LockTables,
-    /// [`Saboteur::partition`].
-    Partition,
-    /// [`Saboteur::freeze_one`].
-    FreezeOne,
-    /// [`Saboteur::kill_one`].
-    KillOne,
+/// Each fault, what it does, and its name for people.
+macro_rules! hurts {
+    ($($(#[$does:meta])+ $hurt:ident: $words:literal,)+) => {
+        /// A kind of fault in a server.
+        ///
+        /// The seeded fault run draws from these. A case names the ones that it needs, and is ignored if
+        /// [`Saboteur::can`] says no.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Hurt {
+            $($(#[$does])+ $hurt,)+
+        }
+
+        impl Hurt {
+            /// All faults.
+            pub const ALL: [Self; [$($words),+].len()] = [$(Self::$hurt),+];
+        }
+
+        impl fmt::Display for Hurt {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$hurt => $words,)+
+                })
+            }
+        }
+    };
+}
+
+hurts! {
+    /// Freezes all processes of the server: connections stay open, and nothing is answered.
+    Freeze: "freeze",
+    /// Kills the server (SIGKILL), without a chance to clean up. Connections are refused afterwards. Undone by a start
+    /// at the same address, with the data that it had.
+    Kill: "kill",
+    /// Kills the server, and starts it again without its data. Nothing needs to be undone.
+    Wipe: "restart empty",
+    /// Resets every open connection (RST). New ones are served, so nothing needs to be undone.
+    Cut: "cut connections",
+    /// Refuses new connections; open ones continue.
+    Refuse: "refuse connections",
+    /// Delays requests by the injection's time, in order.
+    DelayRequests: "delay requests",
+    /// Delays replies by the injection's time, in order.
+    DelayReplies: "delay replies",
+    /// Hands bytes on one at a time in both directions, with a pause of the injection's time after each, so that
+    /// something arrives all the while and little is complete. Undone, the rest is delivered.
+    Drip: "drip",
+    /// Makes every connection, open or new, hang: it is accepted and never answered, and the server sees nothing.
+    /// Undone, what was held back is delivered.
+    HalfOpen: "half-open",
+    /// Drops requests; the replies to earlier ones still arrive. Undone, the connections that lost a request are reset.
+    DropRequests: "drop requests",
+    /// Lets requests reach the server and drops its replies. Undone, the connections that lost a reply are reset: no
+    /// network loses bytes inside a connection and carries on.
+    DropReplies: "drop replies",
+    /// Makes every client stop within its transaction: what would end it (`COMMIT`, `ROLLBACK`) is lost, and so is
+    /// everything after it on that connection, including its closing. Connections whose statements each commit by
+    /// themselves continue. Undone, the connections that lost something are reset.
+    LoseEnds: "lose the ends of transactions",
+    /// Ends every client's session as the server does when one expires. Nothing needs to be undone.
+    ExpireSessions: "expire sessions",
+    /// Makes the server end the backends that serve its clients, as an administrator would (`pg_terminate_backend`,
+    /// `KILL`, `CLIENT KILL`). Nothing needs to be undone.
+    TerminateBackends: "terminate backends",
+    /// Empties the server's cache of scripts. Nothing needs to be undone.
+    FlushScripts: "flush scripts",
+    /// Holds all writes inside the server for at most the injection's time, and executes them later (`CLIENT PAUSE …
+    /// WRITE`).
+    PauseWrites: "pause writes",
+    /// Makes the server refuse writes, as a replica does after a failover.
+    ReadOnly: "make read-only",
+    /// Uses up all of the server's remaining connections, so that the server itself refuses new ones.
+    FillConnections: "fill up connections",
+    /// Makes the server refuse what needs more memory, as a full one does. It keeps its data.
+    FillMemory: "fill up memory",
+    /// Makes the server refuse to add to tenure's tables or change them, as one with a full disk does. It still reads
+    /// and deletes. Leaves out a table that is so busy that this cannot be prepared in time.
+    FillDisk: "fill up the disk",
+    /// Locks every unlocked row of tenure's tables, in a transaction of another session.
+    LockRows: "lock rows",
+    /// Locks tenure's tables against all other sessions, including readers. It waits for current users of a table, and
+    /// later ones wait behind it. Leaves out a table that it cannot lock in time.
+    LockTables: "lock tables",
+    /// Restarts the members of an ensemble, one after the other, as an update does. Nothing needs to be undone.
+    RestartEach: "restart the members in turn",
+    /// Cuts the injection's member of an ensemble off from the others. Clients still reach all of them.
+    Partition: "partition",
+    /// Freezes the injection's member of an ensemble.
+    FreezeOne: "freeze one member",
+    /// Kills the injection's member of an ensemble.
+    KillOne: "kill one member",
 }
 
 impl Hurt {
-    /// All faults.
-    pub const ALL: [Self; 24] = [
-        Self::Freeze,
-        Self::Kill,
-        Self::Wipe,
-        Self::Cut,
-        Self::Refuse,
-        Self::Delay,
-        Self::Drip,
-        Self::HalfOpen,
-        Self::DropRequests,
-        Self::DropReplies,
-        Self::LoseEnds,
-        Self::ExpireSessions,
-        Self::TerminateBackends,
-        Self::FlushScripts,
-        Self::PauseWrites,
-        Self::ReadOnly,
-        Self::FillConnections,
-        Self::FillMemory,
-        Self::FillDisk,
-        Self::LockRows,
-        Self::LockTables,
-        Self::Partition,
-        Self::FreezeOne,
-        Self::KillOne,
-    ];
-
     /// The faults of the network, which need only a proxy of ours in front of the server.
-    pub const NETWORK: [Self; 7] = [
+    pub const NETWORK: [Self; 8] = [
         Self::Cut,
         Self::Refuse,
-        Self::Delay,
+        Self::DelayRequests,
+        Self::DelayReplies,
         Self::Drip,
         Self::HalfOpen,
         Self::DropRequests,
@@ -112,7 +121,7 @@ impl Hurt {
 
     /// The faults that end the server's connections when they begin or when they are undone. They are what a store
     /// forgets if its grants last no longer than the connections on which they were made.
-    pub const ENDS_CONNECTIONS: [Self; 8] = [
+    pub const ENDS_CONNECTIONS: [Self; 10] = [
         Self::Kill,
         Self::Wipe,
         Self::Cut,
@@ -121,37 +130,76 @@ impl Hurt {
         Self::LoseEnds,
         Self::ExpireSessions,
         Self::TerminateBackends,
+        Self::RestartEach,
+        Self::KillOne,
     ];
+
+    /// Whether the fault goes on until it is undone.
+    #[must_use]
+    pub const fn lasts(self) -> bool {
+        !matches!(
+            self,
+            Self::Wipe
+                | Self::Cut
+                | Self::ExpireSessions
+                | Self::TerminateBackends
+                | Self::FlushScripts
+                | Self::RestartEach
+        )
+    }
+
+    const fn has_terms(self) -> bool {
+        matches!(
+            self,
+            Self::DelayRequests
+                | Self::DelayReplies
+                | Self::Drip
+                | Self::PauseWrites
+                | Self::Partition
+                | Self::FreezeOne
+                | Self::KillOne
+        )
+    }
+
+    /// This fault with a time: how late something is, or how long it lasts.
+    #[must_use]
+    pub const fn by(self, time: Duration) -> Injection {
+        Injection { hurt: self, by: time, member: 0 }
+    }
+
+    /// This fault in one member of an ensemble.
+    #[must_use]
+    pub const fn of(self, member: usize) -> Injection {
+        Injection { hurt: self, by: Duration::ZERO, member }
+    }
 }
 
-impl fmt::Display for Hurt {
+/// A fault with its terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Injection {
+    /// The kind of fault.
+    pub hurt: Hurt,
+    /// How late something is, or how long it lasts, for the kinds that say so.
+    pub by: Duration,
+    /// The member of an ensemble, for [faults of one](Hurt::OF_ONE).
+    pub member: usize,
+}
+
+impl From<Hurt> for Injection {
+    fn from(hurt: Hurt) -> Self {
+        hurt.of(0)
+    }
+}
+
+/// As the fault is called in a timeline: `delay replies by 300.0ms`, `kill one member (2)`.
+impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Freeze => "freeze",
-            Self::Kill => "kill",
-            Self::Wipe => "restart empty",
-            Self::Cut => "cut connections",
-            Self::Refuse => "refuse connections",
-            Self::Delay => "delay",
-            Self::Drip => "drip",
-            Self::HalfOpen => "half-open",
-            Self::DropRequests => "drop requests",
-            Self::DropReplies => "drop replies",
-            Self::LoseEnds => "lose the ends of transactions",
-            Self::ExpireSessions => "expire sessions",
-            Self::TerminateBackends => "terminate backends",
-            Self::FlushScripts => "flush scripts",
-            Self::PauseWrites => "pause writes",
-            Self::ReadOnly => "make read-only",
-            Self::FillConnections => "fill up connections",
-            Self::FillMemory => "fill up memory",
-            Self::FillDisk => "fill up the disk",
-            Self::LockRows => "lock rows",
-            Self::LockTables => "lock tables",
-            Self::Partition => "partition",
-            Self::FreezeOne => "freeze one member",
-            Self::KillOne => "kill one member",
-        })
+        let Self { hurt, by, member } = self;
+        match hurt {
+            hurt if Hurt::OF_ONE.contains(hurt) => write!(f, "{hurt} ({member})"),
+            hurt if by.is_zero() => write!(f, "{hurt}"),
+            hurt => write!(f, "{hurt} by {by:.1?}"),
+        }
     }
 }
 
@@ -177,10 +225,10 @@ pub enum SabotageError {
         server: String,
     },
     /// The attempt failed. The server may be in any state; [`Saboteur::heal`] tries to bring it back.
-    #[error("{server} could not {what}: {source}")]
+    #[error("{server}: {what} failed: {source}")]
     Failed {
         /// The attempt.
-        what: &'static str,
+        what: String,
         /// The server's name for people.
         server: String,
         /// The cause.
@@ -193,12 +241,9 @@ pub type Sabotage = Result<(), SabotageError>;
 
 /// Injects faults into one server (or one member of an ensemble, or all of it), and heals it.
 ///
-/// Each fault is one method, with its undo beside it. The method returns when the fault is complete: a frozen server no
-/// longer answers, and a restarted one answers again, at the same address. Faults add up; undoing one leaves the
-/// others. Injecting a fault twice is the same as once, and an undo with nothing to undo does nothing.
-///
-/// By default, every fault is [`SabotageError::CannotHurt`], and every undo does nothing. So an implementation writes
-/// only the faults that its server supports, and [`can`](Self::can) to say so.
+/// A fault is complete when [`inject`](Self::inject) returns: a frozen server no longer answers, and a restarted one
+/// answers again, at the same address. Faults add up; undoing one leaves the others. Injecting a fault twice is the same
+/// as once, and an undo with nothing to undo does nothing.
 ///
 /// # Cancel safety
 ///
@@ -216,8 +261,22 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
     /// Whether this server supports this fault.
     fn can(&self, hurt: Hurt) -> bool;
 
+    /// Injects a fault.
+    async fn inject(&self, injection: Injection) -> Sabotage;
+
+    /// Undoes a fault, if it is there. The [faults of the network](Hurt::NETWORK) and [`Hurt::LoseEnds`] are undone
+    /// together.
+    async fn undo(&self, hurt: Hurt) -> Sabotage;
+
     /// Undoes every fault, in an order that works, and returns when the server serves again.
     async fn heal(&self) -> Sabotage;
+
+    /// Starts the server again at the same address with the data that it had; kills it first if it runs. It does so if
+    /// it can do [`Hurt::Kill`].
+    async fn restart(&self) -> Sabotage {
+        self.hurt(Hurt::Kill).await?;
+        self.undo(Hurt::Kill).await
+    }
 
     /// Returns a number that changes with each failover. After a failover for any reason, the replica may lack the last
     /// grants of its master.
@@ -225,200 +284,24 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(0)
     }
 
-    /// Freezes all processes of the server: connections stay open, and nothing is answered.
-    async fn freeze(&self) -> Sabotage {
-        self.cannot(Hurt::Freeze)
-    }
-
-    /// Resumes a frozen server.
-    async fn thaw(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Kills the server (SIGKILL), without a chance to clean up. Connections are refused afterwards.
-    async fn kill(&self) -> Sabotage {
-        self.cannot(Hurt::Kill)
-    }
-
-    /// Starts the server again at the same address with the data that it had; kills it first if it runs.
-    async fn restart(&self) -> Sabotage {
-        self.cannot(Hurt::Kill)
-    }
-
-    /// Does the same as [`restart`](Self::restart), but with all stored data gone.
-    async fn restart_empty(&self) -> Sabotage {
-        self.cannot(Hurt::Wipe)
-    }
-
-    /// Resets every open connection (RST). New ones are served, so nothing needs to be undone.
-    async fn cut(&self) -> Sabotage {
-        self.cannot(Hurt::Cut)
-    }
-
-    /// Refuses new connections; open ones continue. Undone by [`mend`](Self::mend).
-    async fn refuse(&self) -> Sabotage {
-        self.cannot(Hurt::Refuse)
-    }
-
-    /// Delays the bytes of one direction by `by`, in order. Undone by [`mend`](Self::mend).
-    async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
-        let _ = (direction, by);
-        self.cannot(Hurt::Delay)
-    }
-
-    /// Hands bytes on one at a time in both directions, with this pause after each, so that something arrives all the while
-    /// and little is complete. Undone by [`mend`](Self::mend), which delivers the rest.
-    async fn drip(&self, pause: Duration) -> Sabotage {
-        let _ = pause;
-        self.cannot(Hurt::Drip)
-    }
-
-    /// Makes every connection, open or new, hang: it is accepted and never answered, and the server sees nothing.
-    /// Undone by [`mend`](Self::mend), which delivers what was held back.
-    async fn half_open(&self) -> Sabotage {
-        self.cannot(Hurt::HalfOpen)
-    }
-
-    /// Drops requests; the replies to earlier ones still arrive. Undone by [`mend`](Self::mend), which resets the
-    /// connections that lost a request.
-    async fn drop_requests(&self) -> Sabotage {
-        self.cannot(Hurt::DropRequests)
-    }
-
-    /// Lets requests reach the server and drops its replies. Undone by [`mend`](Self::mend), which resets the
-    /// connections that lost a reply: no network loses bytes inside a connection and carries on.
-    async fn drop_replies(&self) -> Sabotage {
-        self.cannot(Hurt::DropReplies)
-    }
-
-    /// Makes every client stop within its transaction: what would end it (`COMMIT`, `ROLLBACK`) is lost, and so is
-    /// everything after it on that connection, including its closing. Connections whose statements each commit by
-    /// themselves continue. Undone by [`mend`](Self::mend), which resets the connections that lost something.
-    async fn lose_ends(&self) -> Sabotage {
-        self.cannot(Hurt::LoseEnds)
-    }
-
-    /// Undoes [`refuse`](Self::refuse), [`delay`](Self::delay), [`drip`](Self::drip), [`half_open`](Self::half_open),
-    /// [`drop_requests`](Self::drop_requests), [`drop_replies`](Self::drop_replies) and [`lose_ends`](Self::lose_ends).
-    async fn mend(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Ends every client's session as the server does when one expires. Nothing needs to be undone.
-    async fn expire_sessions(&self) -> Sabotage {
-        self.cannot(Hurt::ExpireSessions)
-    }
-
-    /// Makes the server end the backends that serve its clients, as an administrator would (`pg_terminate_backend`,
-    /// `KILL`, `CLIENT KILL`). Nothing needs to be undone.
-    async fn terminate_backends(&self) -> Sabotage {
-        self.cannot(Hurt::TerminateBackends)
-    }
-
-    /// Empties the server's cache of scripts. Nothing needs to be undone.
-    async fn flush_scripts(&self) -> Sabotage {
-        self.cannot(Hurt::FlushScripts)
-    }
-
-    /// Holds all writes inside the server for at most `at_most`, and executes them later (`CLIENT PAUSE … WRITE`).
-    async fn pause_writes(&self, at_most: Duration) -> Sabotage {
-        let _ = at_most;
-        self.cannot(Hurt::PauseWrites)
-    }
-
-    /// Executes the held writes.
-    async fn resume_writes(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Makes the server refuse writes, as a replica does after a failover.
-    async fn make_read_only(&self) -> Sabotage {
-        self.cannot(Hurt::ReadOnly)
-    }
-
-    /// Makes the server accept writes again.
-    async fn make_writable(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Uses up all of the server's remaining connections, so that the server itself refuses new ones.
-    async fn fill_connections(&self) -> Sabotage {
-        self.cannot(Hurt::FillConnections)
-    }
-
-    /// Frees those connections.
-    async fn free_connections(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Makes the server refuse what needs more memory, as a full one does. It keeps its data.
-    async fn fill_memory(&self) -> Sabotage {
-        self.cannot(Hurt::FillMemory)
-    }
-
-    /// Frees the server's memory.
-    async fn free_memory(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Makes the server refuse to add to tenure's tables or change them, as one with a full disk does. It still reads
-    /// and deletes. Leaves out a table that is so busy that this cannot be prepared in time.
-    async fn fill_disk(&self) -> Sabotage {
-        self.cannot(Hurt::FillDisk)
-    }
-
-    /// Frees space on the server's disk.
-    async fn free_disk(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Locks every unlocked row of tenure's tables, in a transaction of another session.
-    async fn lock_rows(&self) -> Sabotage {
-        self.cannot(Hurt::LockRows)
-    }
-
-    /// Ends that transaction.
-    async fn unlock_rows(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Locks tenure's tables against all other sessions, including readers. It waits for current users of a table, and
-    /// later ones wait behind it. Leaves out a table that it cannot lock in time.
-    async fn lock_tables(&self) -> Sabotage {
-        self.cannot(Hurt::LockTables)
-    }
-
-    /// Unlocks the tables.
-    async fn unlock_tables(&self) -> Sabotage {
-        Ok(())
-    }
-
-    /// Cuts these members of an ensemble off from the others. Clients still reach all of them.
-    async fn partition(&self, members: &[usize]) -> Sabotage {
-        let _ = members;
-        self.cannot(Hurt::Partition)
-    }
-
     /// Returns how many members an ensemble has. They are numbered from 0.
     fn members(&self) -> usize {
         1
     }
 
-    /// Does the same as [`freeze`](Self::freeze) to one member of an ensemble. Undone by [`thaw`](Self::thaw).
-    async fn freeze_one(&self, member: usize) -> Sabotage {
-        let _ = member;
-        self.cannot(Hurt::FreezeOne)
+    /// Injects a fault that has no terms.
+    ///
+    /// # Panics
+    ///
+    /// If it has, in a debug build: without them it would do nothing.
+    async fn hurt(&self, hurt: Hurt) -> Sabotage {
+        debug_assert!(!hurt.has_terms(), "{hurt} needs Hurt::by or Hurt::of");
+        self.inject(hurt.into()).await
     }
 
-    /// Does the same as [`kill`](Self::kill) to one member of an ensemble. Undone by [`heal`](Self::heal).
-    async fn kill_one(&self, member: usize) -> Sabotage {
-        let _ = member;
-        self.cannot(Hurt::KillOne)
-    }
-
-    /// Reconnects the members of an ensemble.
-    async fn rejoin(&self) -> Sabotage {
-        Ok(())
+    /// Undoes all faults of the network.
+    async fn mend(&self) -> Sabotage {
+        self.undo(Hurt::HalfOpen).await
     }
 
     /// The answer to a fault that this server does not support.

@@ -14,10 +14,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Guard, Lock, Locks, Moment, StandingKind, Wakeup};
+use tenure_core::{Backend, Capabilities, ClaimId, Guard, Lock, Locks, StandingKind, Wakeup};
 
-/// On the wall clock, the limit for the bounds of the contract: only a hanging request takes so long.
-const HANG: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well, also with a new connection to a busy server.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client may take to close.
@@ -29,7 +27,7 @@ const ABORTING: Duration = Duration::from_secs(5);
 const LEFTOVERS: Duration = Duration::from_secs(8);
 
 /// The tools of a case: clients of the store under test, and names that no other case and no other run uses.
-pub struct Stage {
+pub(crate) struct Stage {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
     prefix: String,
@@ -81,11 +79,11 @@ impl Opener {
 
 /// A client of the store under test: its locks, and the [`Probe`] between them and the store.
 #[derive(Clone)]
-pub struct Client {
+pub(crate) struct Client {
     locks: Locks,
     form: Form,
     /// Records this client's requests and injects faults into them.
-    pub probe: Probe,
+    pub(crate) probe: Probe,
 }
 
 impl Deref for Client {
@@ -98,7 +96,7 @@ impl Deref for Client {
 
 impl Client {
     /// Returns the lock of this name, in the form that the case is about: see [`Case::form`](crate::Case::form).
-    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+    pub(crate) fn lock(&self, name: impl AsRef<str>) -> Lock {
         self.form.of(&self.locks, name)
     }
 
@@ -113,7 +111,7 @@ impl Client {
     }
 
     /// Returns a lock of this name that excludes [`lock`](Self::lock) of every other client: see [`Form::rival`].
-    pub fn rival(&self, name: impl AsRef<str>) -> Lock {
+    pub(crate) fn rival(&self, name: impl AsRef<str>) -> Lock {
         self.form.rival().of(&self.locks, name)
     }
 }
@@ -137,23 +135,17 @@ impl Stage {
     }
 
     /// Returns the store's capabilities.
-    #[must_use]
-    pub fn capabilities(&self) -> Capabilities {
+    pub(crate) fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
     /// Returns the store under test.
-    #[must_use]
-    pub fn subject(&self) -> &Arc<dyn Subject> {
+    pub(crate) fn subject(&self) -> &Arc<dyn Subject> {
         &self.subject
     }
 
     /// Continues only if the store has what the case needs.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`], by which the case is ignored.
-    pub fn needs(&self, need: Need) -> Check {
+    pub(crate) fn needs(&self, need: Need) -> Check {
         let has = match need {
             Need::Lease => self.capabilities.standing == StandingKind::Lease,
             Need::Session => self.capabilities.standing == StandingKind::Session,
@@ -173,45 +165,27 @@ impl Stage {
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
     }
 
-    /// Returns the limit for a bound of the contract. In virtual time it is the bound itself. On the wall clock, where the
-    /// machine may stall, it only ends a request that hangs.
-    #[must_use]
-    pub fn at_most(&self, bound: Duration) -> Duration {
-        if Moment::are_virtual() { bound } else { HANG }
-    }
-
     /// Returns a lock name that no other case and no other run uses.
-    #[must_use]
-    pub fn name(&self, last: &str) -> String {
+    pub(crate) fn name(&self, last: &str) -> String {
         format!("{}{last}", self.prefix)
     }
 
     /// Returns the beginning of all names of this case.
-    #[must_use]
-    pub fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
     /// Makes a new client.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be reached.
-    pub async fn client(&self) -> Check<Client> {
+    pub(crate) async fn client(&self) -> Check<Client> {
         self.opener.client().await
     }
 
     /// Makes a new client of the backend that `other` uses: they share its connections, and nothing else.
-    #[must_use]
-    pub fn client_beside(&self, other: &Client) -> Client {
+    pub(crate) fn client_beside(&self, other: &Client) -> Client {
         self.opener.client_beside(other)
     }
 
     /// Makes new clients of the subject's record store.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`] if the subject offers none, or an error if it cannot be reached.
     pub(crate) async fn record_clients<const N: usize>(&self) -> Check<[RecordClient; N]> {
         let mut clients = Vec::with_capacity(N);
         for _ in 0..N {
@@ -228,11 +202,7 @@ impl Stage {
     }
 
     /// Makes several new clients.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be reached.
-    pub async fn clients<const N: usize>(&self) -> Check<[Client; N]> {
+    pub(crate) async fn clients<const N: usize>(&self) -> Check<[Client; N]> {
         let mut clients = Vec::with_capacity(N);
         for _ in 0..N {
             clients.push(self.client().await?);
@@ -241,11 +211,7 @@ impl Stage {
     }
 
     /// Makes a new client in another namespace of the store.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`] if the store has no namespaces, or an error if it cannot be reached.
-    pub async fn client_in(&self, namespace: &str) -> Check<Client> {
+    pub(crate) async fn client_in(&self, namespace: &str) -> Check<Client> {
         match self.subject.backend_in(namespace).await {
             Ok(Some(backend)) => Ok(self.opener.client_of(backend)),
             Ok(None) => Err(Stop::Lacks(Need::Namespaces)),
@@ -254,11 +220,7 @@ impl Stage {
     }
 
     /// Restarts the store. Only for cases that run alone.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`] if it cannot be restarted, or an error if it does not come back.
-    pub async fn restart(&self) -> Check {
+    pub(crate) async fn restart(&self) -> Check {
         match self.subject.restart().await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Stop::Lacks(Need::Restart)),
@@ -267,11 +229,7 @@ impl Stage {
     }
 
     /// Empties the store. Only for cases that run alone.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`] if it cannot be emptied, or an error if that failed.
-    pub async fn wipe(&self) -> Check {
+    pub(crate) async fn wipe(&self) -> Check {
         match self.subject.wipe().await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Stop::Lacks(Need::Wipe)),
@@ -281,11 +239,7 @@ impl Stage {
 
     /// Returns the saboteur of the store's server, if it can inject all these faults. Only for cases that run alone;
     /// the server is healed at their end.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`] if it cannot inject one of them.
-    pub fn saboteur(&self, hurts: &[Hurt]) -> Check<Arc<dyn Saboteur>> {
+    pub(crate) fn saboteur(&self, hurts: &[Hurt]) -> Check<Arc<dyn Saboteur>> {
         hurts.iter().try_for_each(|hurt| self.needs(Need::Hurt(*hurt)))?;
         self.subject
             .saboteur()
@@ -293,22 +247,9 @@ impl Stage {
     }
 
     /// Starts another process that holds locks of the same store and can be killed.
-    ///
-    /// # Errors
-    ///
-    /// [`Stop::Lacks`] if no other process can reach the store, or an error if it could not be started.
-    pub async fn victim(&self) -> Check<Victim> {
-        self.victim_with(self.opener.form).await
-    }
-
-    /// Starts another process that holds locks in this form.
-    ///
-    /// # Errors
-    ///
-    /// As [`victim`](Self::victim).
-    pub async fn victim_with(&self, form: Form) -> Check<Victim> {
+    pub(crate) async fn victim(&self) -> Check<Victim> {
         let environment = self.subject.environment().ok_or(Stop::Lacks(Need::Processes))?;
-        Victim::start(self.subject.name(), form, environment).await
+        Victim::start(self.subject.name(), self.opener.form, environment).await
     }
 
     /// Closes all clients, and checks that the case left nothing behind: no queue in the clients, no grant in the
@@ -353,15 +294,6 @@ async fn nothing_left(backend: &dyn Backend, prefix: &str) -> Check {
         "no grant is left in the store after the case, but {left:?}"
     );
     Ok(())
-}
-
-impl fmt::Debug for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stage")
-            .field("subject", &self.subject.name())
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for Client {

@@ -37,7 +37,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// ```
 #[async_trait]
 pub trait Subject: Send + Sync + 'static {
-    /// The first part of the test names: `redis` gives `redis::exclusion::basic_cycle`.
+    /// The first part of the test names: `redis` gives `redis::exclusion::two_clients_exclude`.
     fn name(&self) -> &str;
 
     /// Whether to run this group's cases on this subject. Default: `true`. Override it if the subject differs from
@@ -157,7 +157,7 @@ pub trait Subject: Send + Sync + 'static {
         let Some(saboteur) = self.saboteur().filter(|saboteur| saboteur.can(Hurt::Wipe)) else {
             return Ok(false);
         };
-        saboteur.restart_empty().await?;
+        saboteur.hurt(Hurt::Wipe).await?;
         Ok(true)
     }
 
@@ -174,7 +174,8 @@ pub trait Subject: Send + Sync + 'static {
 }
 
 /// Why a store is not available here: no server program, no container, no address. Say what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Absent(String);
 
 impl Absent {
@@ -183,14 +184,6 @@ impl Absent {
         Self(reason.into())
     }
 }
-
-impl fmt::Display for Absent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for Absent {}
 
 /// The stores on which the suite is run.
 ///

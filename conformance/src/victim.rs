@@ -1,7 +1,7 @@
 //! Another process that holds locks and can be killed.
 
 use crate::{
-    Form, Subject, Subjects,
+    Form, Subjects,
     check::{Check, Stop, chain, ensure, within},
     faults,
     parent::{self, say},
@@ -17,7 +17,7 @@ use tokio::{
 
 /// Names the subject whose locks a victim is to hold. A process in which it is set is a victim.
 const SUBJECT: &str = "TENURE_CONFORMANCE_VICTIM";
-/// The form in which it is to hold them.
+/// The form in which it is to hold them, as JSON.
 const FORM: &str = "TENURE_CONFORMANCE_FORM";
 /// How long a victim may take for one command.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,8 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// It reads one command per line from its standard input, and answers each with one line on its standard output. It
 /// ends when its input does, so it does not outlive the suite. On Linux that is also true of one that is stopped.
-#[derive(Debug)]
-pub struct Victim {
+pub(crate) struct Victim {
     process: Child,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -35,7 +34,7 @@ pub struct Victim {
 
 impl Victim {
     pub(crate) async fn start(subject: &str, form: Form, environment: Vec<(String, String)>) -> Check<Self> {
-        let part = [(SUBJECT, subject.to_owned()), (FORM, form.to_string())];
+        let part = [(SUBJECT, subject.to_owned()), (FORM, serde_json::to_string(&form)?)];
         let environment = environment.iter().map(|(name, value)| (&**name, value.clone()));
         let (process, commands, answers) = parent::start(&env::current_exe()?, environment.chain(part))?;
         let mut victim = Self { process, commands, answers: BufReader::new(answers).lines() };
@@ -71,21 +70,13 @@ impl Victim {
     }
 
     /// Acquires a lock, with renewal, and keeps it. A victim keeps one lock at a time.
-    ///
-    /// # Errors
-    ///
-    /// If it was not acquired.
-    pub async fn hold(&mut self, name: &str, lease: Duration) -> Check<Token> {
+    pub(crate) async fn hold(&mut self, name: &str, lease: Duration) -> Check<Token> {
         let token = self.tell(&format!("hold {} {name}", lease.as_millis())).await?;
         Ok(Token::try_from(token.parse::<i64>()?)?)
     }
 
     /// Whether the victim believes that it holds its lock, as its guard says.
-    ///
-    /// # Errors
-    ///
-    /// If the victim is gone.
-    pub async fn is_held(&mut self) -> Check<bool> {
+    pub(crate) async fn is_held(&mut self) -> Check<bool> {
         Ok(self.tell("held?").await? == "true")
     }
 
@@ -101,51 +92,31 @@ impl Victim {
     }
 
     /// Why the victim believes that its lock is lost, in one word; `None` if it does not.
-    ///
-    /// # Errors
-    ///
-    /// If the victim is gone.
-    pub async fn loss(&mut self) -> Check<Option<String>> {
+    pub(crate) async fn loss(&mut self) -> Check<Option<String>> {
         let cause = self.tell("loss?").await?;
         Ok((cause != "none").then_some(cause))
     }
 
     /// Releases the lock.
-    ///
-    /// # Errors
-    ///
-    /// The error of the release.
-    pub async fn release(&mut self) -> Check {
+    pub(crate) async fn release(&mut self) -> Check {
         self.tell("release").await.map(drop)
     }
 
     /// Acquires the lock `rounds` times, and each time appends two lines to the file at `path`, with a pause between
     /// them.
-    ///
-    /// # Errors
-    ///
-    /// If any of it failed.
-    pub async fn append(&mut self, name: &str, rounds: usize, path: &str) -> Check {
+    pub(crate) async fn append(&mut self, name: &str, rounds: usize, path: &str) -> Check {
         self.send(&format!("append {rounds} {name}\t{path}")).await?;
         // Each round waits for its turn, and others have as many.
         self.answer_within(PATIENCE * 8).await.map(drop)
     }
 
     /// Stops the process (SIGSTOP), as when its machine is paused.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses.
-    pub fn stop(&self) -> Check {
+    pub(crate) fn stop(&self) -> Check {
         self.signal(Signal::STOP)
     }
 
     /// Resumes the process.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses.
-    pub fn resume(&self) -> Check {
+    pub(crate) fn resume(&self) -> Check {
         self.signal(Signal::CONT)
     }
 
@@ -155,18 +126,8 @@ impl Victim {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Returns the process id.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.process.id()
-    }
-
     /// Kills the process (SIGKILL), with no chance to release anything, and waits until it is gone.
-    ///
-    /// # Errors
-    ///
-    /// If the system could not kill it.
-    pub async fn kill(mut self) -> Check {
+    pub(crate) async fn kill(mut self) -> Check {
         Ok(self.process.kill().await?)
     }
 }
@@ -209,7 +170,8 @@ async fn play(subjects: Subjects) -> Check {
     let name = env::var(SUBJECT)?;
     let subject =
         subjects.named(&name).ok_or_else(|| Stop::failed(format_args!("no subject is named {name:?}")))?;
-    let (locks, form) = (locks_of(&**subject).await?, env::var(FORM)?.parse()?);
+    let backend = subject.backend().await.map_err(|error| Stop::failed(chain(&*error)))?;
+    let (locks, form) = (Locks::new(backend), serde_json::from_str(&env::var(FORM)?)?);
     let lock = |name: &str| Form::of(form, &locks, name);
     let mut commands = parent::heard(Some);
     let mut guard = None;
@@ -222,13 +184,6 @@ async fn play(subjects: Subjects) -> Check {
         }
     }
     Ok(())
-}
-
-async fn locks_of(subject: &dyn Subject) -> Check<Locks> {
-    match subject.backend().await {
-        Ok(backend) => Ok(Locks::new(backend)),
-        Err(error) => Err(Stop::failed(chain(&*error))),
-    }
 }
 
 async fn obey(lock: &impl Fn(&str) -> Lock, guard: &mut Option<Guard>, command: &str) -> Check<String> {

@@ -14,16 +14,17 @@ const LONG: Duration = Duration::from_secs(20);
 /// A byte that has not come by then does not come.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A server that puts this mark before its echo.
-async fn echo(mark: u8) -> SocketAddr {
+/// A server that speaks first, if it greets, and puts this mark before its echo.
+async fn echo(greeting: &'static str, mark: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut buffer = [0; 4096];
+                stream.write_all(greeting.as_bytes()).await.unwrap();
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-                    stream.write_all(&[&[mark], &buffer[..read]].concat()).await.unwrap();
+                    stream.write_all(&[mark.as_bytes(), &buffer[..read]].concat()).await.unwrap();
                 }
             });
         }
@@ -32,7 +33,7 @@ async fn echo(mark: u8) -> SocketAddr {
 }
 
 async fn proxy() -> Proxy {
-    Proxy::start(echo(b'a').await).await.unwrap()
+    Proxy::start(echo("", "a").await).await.unwrap()
 }
 
 async fn connect(proxy: &Proxy) -> TcpStream {
@@ -281,28 +282,11 @@ async fn mending_delivers_delayed_bytes() {
     assert_eq!(reply(&mut stream).await.unwrap(), "aslow");
 }
 
-/// A server that speaks first, and then sends back what it is sent.
-async fn greeting() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                stream.write_all(b"hello").await.unwrap();
-                let (mut from, mut to) = stream.split();
-                // The end of a connection that is reset.
-                let _ = tokio::io::copy(&mut from, &mut to).await;
-            });
-        }
-    });
-    address
-}
-
 /// A client connects again at once after a reset: its new connection must not meet the sabotage that just ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mending_spoils_no_new_connection() {
     const MANY: u64 = 100;
-    let proxy = Proxy::start(greeting().await).await.unwrap();
+    let proxy = Proxy::start(echo("hello", "").await).await.unwrap();
     let address = proxy.address();
     for round in 1..=8 {
         let mut open = Vec::new();
@@ -332,7 +316,7 @@ async fn proxy_follows_changed_upstream() {
     let proxy = proxy().await;
     let mut old = connect(&proxy).await;
     assert_eq!(ask(&mut old, "x").await.unwrap(), "ax");
-    proxy.set_upstream(echo(b'b').await);
+    proxy.set_upstream(echo("", "b").await);
     assert_eq!(ask(&mut connect(&proxy).await, "x").await.unwrap(), "bx");
     assert_eq!(ask(&mut old, "x").await.unwrap(), "ax");
 }
@@ -367,14 +351,14 @@ async fn proxy_is_a_saboteur() {
     let proxy = proxy().await;
     let saboteur: &dyn Saboteur = &proxy;
     assert!(Hurt::NETWORK.into_iter().all(|hurt| saboteur.can(hurt)));
-    assert!(!saboteur.can(Hurt::Freeze) && saboteur.freeze().await.is_err());
+    assert!(!saboteur.can(Hurt::Freeze) && saboteur.hurt(Hurt::Freeze).await.is_err());
     let mut stream = connect(&proxy).await;
-    saboteur.half_open().await.unwrap();
+    saboteur.hurt(Hurt::HalfOpen).await.unwrap();
     stream.write_all(b"one").await.unwrap();
     assert!(is_silent(&mut stream).await);
     saboteur.mend().await.unwrap();
     assert_eq!(reply(&mut stream).await.unwrap(), "aone");
-    saboteur.drop_replies().await.unwrap();
+    saboteur.hurt(Hurt::DropReplies).await.unwrap();
     stream.write_all(b"two").await.unwrap();
     assert!(is_silent(&mut stream).await);
     saboteur.heal().await.unwrap();

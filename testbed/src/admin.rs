@@ -1,51 +1,47 @@
-//! What an administrator of a server can reach.
+//! What an administrator of a server can reach, and be told to do.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
+use tenure_conformance::saboteur::{Hurt, Injection};
 
 /// An administrator's access to one server: past the proxy, with the rights of its owner.
 pub(crate) struct Admin<'a> {
     /// The server itself.
     pub(crate) address: SocketAddr,
     /// Its URL, past the proxy, for somebody with the rights to hurt it. It may hold a password.
-    pub(crate) url: &'a str,
+    pub(crate) url: String,
     /// What stands in front of it.
     pub(crate) proxy: Option<&'a Proxy>,
 }
 
-/// What an administrator can be told to do.
+/// What is done to one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
-    ExpireSessions,
-    TerminateBackends,
-    FlushScripts,
-    PauseWrites(Duration),
-    ResumeWrites,
-    MakeReadOnly,
-    MakeWritable,
-    FillMemory,
-    FreeMemory,
+    Inject(Injection),
+    Undo(Hurt),
+    /// Kills it if it runs, and starts it on its data or with none.
+    Restart {
+        empty: bool,
+    },
+    /// Undoes everything.
+    Heal,
 }
 
-impl Order {
-    pub(crate) fn what(self) -> &'static str {
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ExpireSessions => "expire sessions",
-            Self::TerminateBackends => "terminate backends",
-            Self::FlushScripts => "flush its scripts",
-            Self::PauseWrites(_) => "pause writes",
-            Self::ResumeWrites => "resume writes",
-            Self::MakeReadOnly => "become read-only",
-            Self::MakeWritable => "become writable",
-            Self::FillMemory => "fill up its memory",
-            Self::FreeMemory => "free its memory",
+            Self::Inject(injection) => write!(f, "{injection}"),
+            Self::Undo(hurt) => write!(f, "the undo of: {hurt}"),
+            Self::Restart { .. } => write!(f, "restart"),
+            Self::Heal => write!(f, "heal"),
         }
     }
 }
 
-/// An order that this kind of server does not know. [`Recipe::hurts`](crate::recipe::Recipe::hurts) keeps it from being given.
-pub(crate) fn unknown(order: Order) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("cannot {}", order.what()))
+/// A fault that this kind of server does not know. [`Recipe::hurts`](crate::recipe::Recipe::hurts) keeps it from being
+/// injected.
+pub(crate) fn unknown(hurt: Hurt) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("cannot be hurt by: {hurt}"))
 }

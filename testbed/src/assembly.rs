@@ -44,7 +44,11 @@ impl Assembly {
 
     /// Servers that know nothing of each other.
     pub(crate) fn of(nodes: Vec<Node>) -> Self {
-        let members = nodes.into_iter().map(Arc::new).collect();
+        Self::over(nodes.into_iter().map(Arc::new).collect())
+    }
+
+    /// The same, of which others have these too.
+    pub(crate) fn over(members: Vec<Arc<Node>>) -> Self {
         Self { members, links: None, settled: None, last_failover: None, first: 0 }
     }
 

@@ -1,7 +1,7 @@
 //! What each kind is made of.
 
 use crate::assembly::Assembly;
-use crate::galera::GaleraNode;
+use crate::galera_node::GaleraNode;
 use crate::kind::Kind;
 use crate::mysql::Mysql;
 use crate::node::Node;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 /// How the servers of this kind (the most special of them) are started.
 pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
     match kind {
-        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock(_) => Arc::new(Redis),
+        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock(_) => Arc::new(Redis::alone()),
         Kind::Postgres => Arc::new(Postgres),
-        Kind::Pgbouncer => Arc::new(Pgbouncer::named()),
+        Kind::Pgbouncer => Arc::new(Pgbouncer::default()),
         Kind::Mariadb => Arc::new(Mysql::Mariadb),
         Kind::Mysql => Arc::new(Mysql::Mysql),
-        Kind::Galera => Arc::new(GaleraNode::default()),
+        Kind::Galera => Arc::new(Mysql::Galera(GaleraNode::default())),
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
     }
 }
@@ -33,23 +33,21 @@ pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
 pub(crate) async fn start(kind: Kind, platform: Platform) -> io::Result<Assembly> {
     let name = kind.name();
     match kind {
-        Kind::Redis => platform.start(name, Redis, None).await.map(Assembly::single),
         Kind::RedisSentinel => redis_sentinel::start(platform).await,
         Kind::RedisCluster => redis_cluster::start(platform).await,
         Kind::Redlock(count) => {
             let mut nodes = Vec::new();
             for number in 0..count {
-                nodes.push(platform.start(&format!("{name} {number}"), Redis, None).await?);
+                nodes.push(platform.start(&format!("{name} {number}"), recipe(kind), None).await?);
             }
             Ok(Assembly::of(nodes))
         }
-        Kind::Postgres => platform.start(name, Postgres, None).await.map(Assembly::single),
         Kind::Pgbouncer => pooler::start(platform).await,
-        Kind::Mariadb => platform.start(name, Mysql::Mariadb, None).await.map(Assembly::single),
-        Kind::Mysql => platform.start(name, Mysql::Mysql, None).await.map(Assembly::single),
         Kind::Galera => galera::start(platform).await,
-        Kind::Zookeeper => platform.start(name, Zookeeper::alone(), None).await.map(Assembly::single),
         Kind::ZookeeperEnsemble(count) => zookeeper_ensemble::start(platform, count).await,
+        Kind::Redis | Kind::Postgres | Kind::Mariadb | Kind::Mysql | Kind::Zookeeper => {
+            platform.start(name, recipe(kind), None).await.map(Assembly::single)
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! A server started in a container.
 
 use crate::cleanup::Cleanup;
+use crate::engine::{Engine, last_lines};
 use crate::owner;
 use crate::recipe::Recipe;
+use async_trait::async_trait;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -42,11 +44,18 @@ impl Container {
         Ok(Self { recipe, image, docker, address, _cleanup: cleanup })
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    async fn is_running(&self) -> io::Result<bool> {
+        self.docker.is_running().await.map_err(io::Error::other)
+    }
+}
+
+#[async_trait]
+impl Engine for Container {
+    fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(crate) async fn freeze(&self) -> io::Result<()> {
+    async fn freeze(&self) -> io::Result<()> {
         let give_up = Instant::now() + FREEZING;
         loop {
             match self.docker.pause().await {
@@ -59,11 +68,11 @@ impl Container {
         }
     }
 
-    pub(crate) async fn thaw(&self) -> io::Result<()> {
+    async fn thaw(&self) -> io::Result<()> {
         self.docker.unpause().await.map_err(io::Error::other)
     }
 
-    pub(crate) async fn kill(&self) -> io::Result<()> {
+    async fn kill(&mut self) -> io::Result<()> {
         if !self.is_running().await? {
             return Ok(());
         }
@@ -76,39 +85,30 @@ impl Container {
         Ok(())
     }
 
-    /// Starts it again on its data. Its port on the host is another one.
-    pub(crate) async fn restart(&mut self) -> io::Result<()> {
+    async fn restart(&mut self) -> io::Result<()> {
         self.kill().await?;
         self.docker.start().await.map_err(io::Error::other)?;
         self.address = published(&self.docker, &*self.recipe).await?;
         Ok(())
     }
 
-    /// Replaces it by a new container.
-    pub(crate) async fn restart_empty(&mut self) -> io::Result<()> {
+    async fn restart_empty(&mut self) -> io::Result<()> {
         *self = Self::start(Arc::clone(&self.recipe), self.image.clone()).await?;
         Ok(())
     }
 
-    /// Why it no longer runs, with the last lines of its log.
-    pub(crate) async fn ended(&self) -> Option<String> {
+    async fn ended(&mut self) -> Option<String> {
         if self.is_running().await.unwrap_or(true) {
             return None;
         }
         let mut log = self.docker.stdout_to_vec().await.unwrap_or_default();
         log.extend(self.docker.stderr_to_vec().await.unwrap_or_default());
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        Some(format!("the container ended: {}", lines[lines.len().saturating_sub(5)..].join(" | ")))
+        Some(format!("the container ended: {}", last_lines(&String::from_utf8_lossy(&log))))
     }
 
-    /// Removes it.
-    pub(crate) async fn remove(self) -> io::Result<()> {
-        self.docker.rm().await.map_err(io::Error::other)
-    }
-
-    async fn is_running(&self) -> io::Result<bool> {
-        self.docker.is_running().await.map_err(io::Error::other)
+    async fn remove(self: Box<Self>) -> io::Result<()> {
+        let this = *self;
+        this.docker.rm().await.map_err(io::Error::other)
     }
 }
 
@@ -118,7 +118,8 @@ fn request(recipe: &dyn Recipe, image: &str, name: &str) -> ContainerRequest<Gen
         Some((repository, tag)) if !tag.contains('/') => (repository, tag),
         _ => (image, "latest"),
     };
-    let image = GenericImage::new(repository, tag).with_exposed_port(recipe.port().tcp());
+    let image = GenericImage::new(repository, tag)
+        .with_exposed_port(recipe.fixed_port().unwrap_or(recipe.port()).tcp());
     let mut request = recipe.container(image).with_container_name(name);
     if recipe.fixed_port().is_some() {
         request = request.with_network("host");

@@ -1,84 +1,68 @@
 //! What runs a server.
 
-use crate::container::Container;
-use crate::program::Program;
+use async_trait::async_trait;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
 /// What runs a server, and so what can stop it.
-#[derive(Debug)]
-pub(crate) enum Engine {
-    /// Somebody else does.
-    Given(SocketAddr),
-    /// Docker.
-    Container(Box<Container>),
-    /// This machine.
-    Program(Program),
+#[async_trait]
+pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    /// Where the server is. A container has another address after a restart.
+    fn address(&self) -> SocketAddr;
+
+    async fn freeze(&self) -> io::Result<()> {
+        Err(not_ours())
+    }
+
+    async fn thaw(&self) -> io::Result<()> {
+        Err(not_ours())
+    }
+
+    async fn kill(&mut self) -> io::Result<()> {
+        Err(not_ours())
+    }
+
+    /// Starts it again on its data.
+    async fn restart(&mut self) -> io::Result<()> {
+        Err(not_ours())
+    }
+
+    /// Starts it again with nothing.
+    async fn restart_empty(&mut self) -> io::Result<()> {
+        Err(not_ours())
+    }
+
+    /// Why it no longer runs, with the last lines of its log, if it does not.
+    async fn ended(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Kills it for good, and removes what it left.
+    async fn remove(self: Box<Self>) -> io::Result<()>;
 }
 
-impl Engine {
-    pub(crate) fn address(&self) -> SocketAddr {
-        match self {
-            Self::Given(address) => *address,
-            Self::Container(container) => container.address(),
-            Self::Program(program) => program.address(),
-        }
+/// A server that somebody else runs.
+#[derive(Debug)]
+pub(crate) struct Given(pub(crate) SocketAddr);
+
+#[async_trait]
+impl Engine for Given {
+    fn address(&self) -> SocketAddr {
+        self.0
     }
 
-    pub(crate) fn is_ours(&self) -> bool {
-        !matches!(self, Self::Given(_))
-    }
-
-    pub(crate) async fn freeze(&self) -> io::Result<()> {
-        match self {
-            Self::Given(_) => Err(not_ours()),
-            Self::Container(container) => container.freeze().await,
-            Self::Program(program) => program.freeze().await,
-        }
-    }
-
-    pub(crate) async fn thaw(&self) -> io::Result<()> {
-        match self {
-            Self::Given(_) => Err(not_ours()),
-            Self::Container(container) => container.thaw().await,
-            Self::Program(program) => program.thaw(),
-        }
-    }
-
-    pub(crate) async fn kill(&mut self) -> io::Result<()> {
-        match self {
-            Self::Given(_) => Err(not_ours()),
-            Self::Container(container) => container.kill().await,
-            Self::Program(program) => program.kill().await,
-        }
-    }
-
-    pub(crate) async fn restart(&mut self) -> io::Result<()> {
-        match self {
-            Self::Given(_) => Err(not_ours()),
-            Self::Container(container) => container.restart().await,
-            Self::Program(program) => program.restart().await,
-        }
-    }
-
-    pub(crate) async fn restart_empty(&mut self) -> io::Result<()> {
-        match self {
-            Self::Given(_) => Err(not_ours()),
-            Self::Container(container) => container.restart_empty().await,
-            Self::Program(program) => program.restart_empty().await,
-        }
-    }
-
-    /// Why it no longer runs, if it does not.
-    pub(crate) async fn ended(&mut self) -> Option<String> {
-        match self {
-            Self::Given(_) => None,
-            Self::Container(container) => container.ended().await,
-            Self::Program(program) => program.ended(),
-        }
+    async fn remove(self: Box<Self>) -> io::Result<()> {
+        Ok(())
     }
 }
 
 fn not_ours() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "somebody else runs this server")
+}
+
+/// The end of a log, in one line.
+pub(crate) fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join(" | ")
 }

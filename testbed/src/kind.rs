@@ -93,7 +93,8 @@ impl Kind {
                     | Hurt::Kill
                     | Hurt::Wipe
                     | Hurt::Refuse
-                    | Hurt::Delay
+                    | Hurt::DelayRequests
+                    | Hurt::DelayReplies
                     | Hurt::Drip
                     | Hurt::HalfOpen
                     | Hurt::DropRequests
@@ -126,25 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn only_what_wipes_or_expires_is_excused() {
-        for kind in [
-            Kind::Redis,
-            Kind::Redlock(5),
-            Kind::Postgres,
-            Kind::Pgbouncer,
-            Kind::Mariadb,
-            Kind::Mysql,
-            Kind::Zookeeper,
-            Kind::ZookeeperEnsemble(3),
-        ] {
+    fn only_what_wipes_or_expires_is_excused_without_a_failover() {
+        let fails_over = |kind: &Kind| matches!(kind, Kind::RedisSentinel | Kind::RedisCluster);
+        for kind in Kind::ALL.into_iter().filter(|kind| !fails_over(kind)) {
             assert_eq!(excused(kind, false), [Hurt::Wipe, Hurt::ExpireSessions], "{kind:?}");
         }
-    }
-
-    #[test]
-    fn nothing_that_leaves_connections_alone_is_excused_of_a_row_lock() {
-        for kind in [Kind::Postgres, Kind::Mariadb, Kind::Mysql] {
-            assert_eq!(excused(kind, true), Hurt::ENDS_CONNECTIONS, "{kind:?}");
-        }
+        // What may make a replica take over.
+        let [freeze, kill, wipe, refuse] = [Hurt::Freeze, Hurt::Kill, Hurt::Wipe, Hurt::Refuse];
+        let slow = [Hurt::DelayRequests, Hurt::DelayReplies, Hurt::Drip, Hurt::HalfOpen];
+        let lost = [Hurt::DropRequests, Hurt::DropReplies];
+        let of_cluster = [&[freeze, kill, wipe, refuse][..], &slow, &lost].concat();
+        assert_eq!(excused(Kind::RedisCluster, false), of_cluster);
+        let of_sentinel = [&of_cluster[..], &[Hurt::TerminateBackends, Hurt::FillConnections]].concat();
+        assert_eq!(excused(Kind::RedisSentinel, false), of_sentinel);
+        // A row's lock ends with its connection.
+        assert_eq!(excused(Kind::Postgres, true), Hurt::ENDS_CONNECTIONS);
     }
 }

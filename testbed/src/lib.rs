@@ -20,6 +20,7 @@
 //! | each of those several | [`Member`] |
 //! | how it was found, which ways may be tried, why there is none | [`Way`], [`Use`], [`Unavailable`] |
 //! | ports for a server that a test starts by itself | [`free_port`], [`free_ports`] |
+//! | the end of one session of ZooKeeper | [`end_session`] |
 //!
 //! # Reading the code
 //!
@@ -30,9 +31,9 @@
 //! | the fault run as a program (the feature *faults*) | `bin/tenure-conformance` |
 //! | what tests have | `server`, `member` |
 //! | how it is found | `find` |
-//! | how it is hurt | `ensemble`, all of it; `sabotage`, one server of it |
+//! | how it is hurt | `sabotage` |
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble` |
-//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `zookeeper` |
+//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `galera_node`, `zookeeper` |
 //! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
 //! | what runs them | `engine`; `container`; `program`, `processes`, `ports`; `cleanup` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
@@ -45,9 +46,9 @@ mod cleanup;
 mod composition;
 mod container;
 mod engine;
-mod ensemble;
 mod find;
 mod galera;
+mod galera_node;
 mod jute;
 mod kind;
 mod links;
@@ -80,3 +81,4 @@ pub use ports::{free_port, free_ports};
 pub use server::Server;
 pub use unavailable::Unavailable;
 pub use way::{Use, Way};
+pub use zookeeper::end_session;

@@ -23,10 +23,10 @@ impl Links {
         Ok(address)
     }
 
-    /// Cuts these members off from the others, both ways: what is sent arrives nowhere, and nobody is told.
-    pub(crate) fn partition(&self, members: &[usize]) {
+    /// Cuts this member off from the others, both ways: messages arrive nowhere, and no connection is closed.
+    pub(crate) fn partition(&self, member: usize) {
         for ((from, to), proxies) in &self.0 {
-            if members.contains(from) != members.contains(to) {
+            if (*from == member) != (*to == member) {
                 proxies.iter().for_each(Proxy::half_open);
             }
         }

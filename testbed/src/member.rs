@@ -1,7 +1,8 @@
 //! One of several servers that are one store to their clients.
 
+use crate::assembly::Assembly;
 use crate::node::Node;
-use crate::sabotage::NodeSaboteur;
+use crate::sabotage::MembersSaboteur;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +20,6 @@ pub struct Member {
 impl Member {
     pub(crate) fn new(node: &Arc<Node>, runtime: &Handle) -> Self {
         Self { node: Arc::clone(node), runtime: runtime.clone() }
-    }
-
-    /// Its name, for people: `redis_sentinel data 0`.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.node.name
     }
 
     /// The address that clients, and where servers announce one the other members, know it by. It stays the same.
@@ -54,14 +49,15 @@ impl Member {
     /// What hurts this one alone. A restarted member may have to wait for others before it serves.
     #[must_use]
     pub fn saboteur(&self) -> Arc<dyn Saboteur> {
-        Arc::new(NodeSaboteur::new(Arc::clone(&self.node), self.runtime.clone()))
+        let alone = Arc::new(Assembly::over(vec![Arc::clone(&self.node)]));
+        Arc::new(MembersSaboteur::new(self.node.to_string(), alone, &self.runtime))
     }
 }
 
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member")
-            .field("name", &self.name())
+            .field("name", &self.node.name)
             .field("address", &self.address())
             .finish_non_exhaustive()
     }

@@ -1,9 +1,10 @@
 //! MySQL and MariaDB.
 
-use crate::admin::{Admin, Order, unknown};
+use crate::admin::{Admin, unknown};
+use crate::galera_node::{GaleraNode, LIBRARY};
 use crate::postgres::succeed;
 use crate::program::find;
-use crate::recipe::{Held, Recipe, Setup, cannot_hold, hold_all};
+use crate::recipe::{Held, Recipe, Setup, hold_all};
 use crate::way::Way;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError};
@@ -11,20 +12,23 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, Row};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::saboteur::{Hurt, Injection};
 use testcontainers::{ContainerRequest, GenericImage, ImageExt};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use url::Url;
 
-/// One server of either family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One server of either family, alone or in a cluster.
+#[derive(Debug)]
+#[expect(clippy::enum_variant_names, reason = "MySQL is the family's name, too")]
 pub(crate) enum Mysql {
     Mysql,
     Mariadb,
+    /// A MariaDB server that others know.
+    Galera(GaleraNode),
 }
 
 /// The user, the password, and the database. The user does not own the server, or `read_only` would not hold it.
@@ -60,7 +64,7 @@ impl Recipe for Mysql {
     fn image(&self) -> &'static str {
         match self {
             Self::Mysql => "mysql:9",
-            Self::Mariadb => "mariadb:10.11",
+            Self::Mariadb | Self::Galera(_) => "mariadb:10.11",
         }
     }
 
@@ -68,18 +72,37 @@ impl Recipe for Mysql {
         3306
     }
 
+    fn fixed_port(&self) -> Option<u16> {
+        self.place().map(|node| node.clients)
+    }
+
+    fn may_wipe(&self) -> bool {
+        self.place().is_none()
+    }
+
     fn container(&self, image: GenericImage) -> ContainerRequest<GenericImage> {
         let prefix = self.scheme().to_uppercase();
+        let mut options: Vec<String> = OPTIONS.into_iter().chain(OFF_DISK).map(str::to_owned).collect();
+        if let Some(node) = self.place() {
+            options.extend([format!("--port={}", node.clients), "--bind-address=127.0.0.1".to_owned()]);
+            options.extend(node.options());
+        }
         image
             .with_env_var(format!("{prefix}_ROOT_PASSWORD"), ROOT)
             .with_env_var(format!("{prefix}_USER"), NAME)
             .with_env_var(format!("{prefix}_PASSWORD"), NAME)
             .with_env_var(format!("{prefix}_DATABASE"), NAME)
-            .with_cmd(options())
+            .with_cmd(options)
     }
 
     fn program(&self) -> Result<PathBuf, String> {
-        if *self == Self::Mariadb {
+        if self.place().is_some() {
+            find("rsync")?;
+            if !Path::new(LIBRARY).is_file() {
+                return Err(format!("no library {LIBRARY} on this machine"));
+            }
+        }
+        if !self.is_mysql() {
             return find("mariadbd");
         }
         let program = find("mysqld")?;
@@ -113,7 +136,7 @@ impl Recipe for Mysql {
                 &data,
                 NO_SYNC,
             ])),
-            Self::Mariadb => {
+            Self::Mariadb | Self::Galera(_) => {
                 let install = find("mariadb-install-db").map_err(io::Error::other)?;
                 succeed((setup.command)(&install).args([
                     "--no-defaults",
@@ -137,8 +160,9 @@ impl Recipe for Mysql {
             // Relative to the data, because a socket's path must be short.
             .args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid"])
             .args(OPTIONS)
-            .args(OFF_DISK.iter().filter(|_| !setup.on_disk));
-        if *self == Self::Mysql {
+            .args(OFF_DISK.iter().filter(|_| !setup.on_disk))
+            .args(self.place().map(GaleraNode::options).unwrap_or_default());
+        if self.is_mysql() {
             command.arg("--mysqlx=OFF");
         }
         Ok(command)
@@ -159,11 +183,13 @@ impl Recipe for Mysql {
     }
 
     async fn ready(&self, admin: &Admin<'_>) -> io::Result<()> {
-        connect(admin).await?.close().await.map_err(io::Error::other)
+        let connected = async { connect(admin).await?.close().await };
+        connected.await.map_err(io::Error::other)
     }
 
     fn hurts(&self, way: &Way) -> &'static [Hurt] {
         match way {
+            _ if self.place().is_some() => &[],
             // Its user may be one whom `read_only` does not hold.
             Way::Environment { .. } => &[Hurt::TerminateBackends, Hurt::FillConnections],
             _ => &[
@@ -180,36 +206,36 @@ impl Recipe for Mysql {
     /// The last is what row locks have prepared. With MySQL clients encrypt what they send, so nothing is seen of it.
     fn ends(&self) -> &'static [&'static str] {
         match self {
-            Self::Mysql => &[],
+            Self::Mysql | Self::Galera(_) => &[],
             Self::Mariadb => &["COMMIT", "ROLLBACK", "EXECUTE tenure_end"],
         }
     }
 
-    async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
-        let statement = match order {
-            Order::TerminateBackends => return terminate(connect(admin).await?).await,
-            Order::MakeReadOnly => "SET GLOBAL read_only = 1",
-            Order::MakeWritable => "SET GLOBAL read_only = 0",
-            _ => return Err(unknown(order)),
+    async fn inject(&self, admin: &Admin<'_>, injection: Injection) -> io::Result<()> {
+        let done = match injection.hurt {
+            Hurt::TerminateBackends => terminate(admin).await,
+            Hurt::ReadOnly => set_read_only(admin, true).await,
+            hurt => return Err(unknown(hurt)),
         };
-        let mut connection = connect(admin).await?;
-        sqlx::raw_sql(statement).execute(&mut connection).await.map_err(io::Error::other)?;
-        connection.close().await.map_err(io::Error::other)
+        done.map_err(io::Error::other)
+    }
+
+    async fn undo(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<()> {
+        match hurt {
+            Hurt::ReadOnly => set_read_only(admin, false).await.map_err(io::Error::other),
+            hurt => Err(unknown(hurt)),
+        }
     }
 
     async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
-        let mut session = connect(admin).await?;
-        let held = match hurt {
-            Hurt::FillDisk => fill_disk(&mut session).await,
-            Hurt::LockRows => lock_rows(&mut session).await,
-            Hurt::LockTables => {
-                let sessions = lock_tables(admin, session).await?;
-                return Ok(Held::Mysql { sessions });
-            }
-            _ => return Err(cannot_hold(hurt)),
+        let sessions = match hurt {
+            Hurt::FillConnections => return fill(admin).await,
+            Hurt::FillDisk => fill_disk(admin).await,
+            Hurt::LockRows => lock_rows(admin).await,
+            Hurt::LockTables => lock_tables(admin).await,
+            _ => return Err(unknown(hurt)),
         };
-        held.map_err(io::Error::other)?;
-        Ok(Held::Mysql { sessions: vec![session] })
+        Ok(Held::Mysql { sessions: sessions.map_err(io::Error::other)? })
     }
 
     async fn free(&self, held: Held) -> io::Result<()> {
@@ -222,31 +248,41 @@ impl Recipe for Mysql {
         }
         Ok(())
     }
-
-    /// The server speaks first, and a connection has its place as soon as it does.
-    async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held> {
-        let greet = async |mut stream: TcpStream| {
-            let mut greeting = [0; 5];
-            stream.read_exact(&mut greeting).await?;
-            // After the packet's head: an error, or the protocol's version.
-            Ok((greeting[4] != 0xff).then_some(stream))
-        };
-        hold_all(admin.address, greet).await
-    }
 }
 
 impl Mysql {
-    fn scheme(self) -> &'static str {
+    fn is_mysql(&self) -> bool {
+        matches!(self, Self::Mysql)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_mysql() { "mysql" } else { "mariadb" }
+    }
+
+    /// Its place in a cluster.
+    fn place(&self) -> Option<&GaleraNode> {
         match self {
-            Self::Mysql => "mysql",
-            Self::Mariadb => "mariadb",
+            Self::Galera(node) => Some(node),
+            _ => None,
         }
     }
 }
 
-/// The options of a server in a container.
-pub(crate) fn options() -> impl Iterator<Item = &'static str> {
-    OPTIONS.into_iter().chain(OFF_DISK)
+/// The server speaks first, and a connection has its place as soon as it does.
+async fn fill(admin: &Admin<'_>) -> io::Result<Held> {
+    let greet = async |mut stream: TcpStream| {
+        let mut greeting = [0; 5];
+        stream.read_exact(&mut greeting).await?;
+        // After the packet's head: an error, or the protocol's version.
+        Ok((greeting[4] != 0xff).then_some(stream))
+    };
+    hold_all(admin.address, greet).await
+}
+
+async fn set_read_only(admin: &Admin<'_>, value: bool) -> Result<(), sqlx::Error> {
+    let mut connection = connect(admin).await?;
+    execute(&mut connection, format!("SET GLOBAL read_only = {value}")).await?;
+    connection.close().await
 }
 
 /// Tenure's tables.
@@ -263,22 +299,23 @@ async fn execute(session: &mut MySqlConnection, sql: String) -> Result<(), sqlx:
 }
 
 /// Begins a transaction that locks the rows which nobody has locked.
-async fn lock_rows(session: &mut MySqlConnection) -> Result<(), sqlx::Error> {
-    let tables = tables(session).await?;
-    execute(session, "BEGIN".into()).await?;
+async fn lock_rows(admin: &Admin<'_>) -> Result<Vec<MySqlConnection>, sqlx::Error> {
+    let mut session = connect(admin).await?;
+    let tables = tables(&mut session).await?;
+    execute(&mut session, "BEGIN".into()).await?;
     for table in tables {
-        execute(session, format!("SELECT 1 FROM {NAME}.`{table}` FOR UPDATE SKIP LOCKED")).await?;
+        execute(&mut session, format!("SELECT 1 FROM {NAME}.`{table}` FOR UPDATE SKIP LOCKED")).await?;
     }
-    Ok(())
+    Ok(vec![session])
 }
 
 /// Locks the tables, but those that others use for longer than it waits, each in a session of its own.
-async fn lock_tables(admin: &Admin<'_>, mut first: MySqlConnection) -> io::Result<Vec<MySqlConnection>> {
+async fn lock_tables(admin: &Admin<'_>) -> Result<Vec<MySqlConnection>, sqlx::Error> {
     let mut sessions = Vec::new();
-    for table in tables(&mut first).await.map_err(io::Error::other)? {
+    for table in tables(&mut connect(admin).await?).await? {
         let mut session = connect(admin).await?;
         let lock = format!("{PATIENCE}; LOCK TABLES {NAME}.`{table}` WRITE");
-        if in_time(execute(&mut session, lock).await).map_err(io::Error::other)? {
+        if in_time(execute(&mut session, lock).await)? {
             sessions.push(session);
         }
     }
@@ -287,11 +324,12 @@ async fn lock_tables(admin: &Admin<'_>, mut first: MySqlConnection) -> io::Resul
 
 /// Fills the disk: as long as the session has this lock, a trigger refuses each new row and each change, as the server
 /// would without room. It has none of the tables' locks, so it ends whatever others do.
-async fn fill_disk(session: &mut MySqlConnection) -> Result<(), sqlx::Error> {
-    execute(session, format!("{PATIENCE}; USE {NAME}")).await?;
+async fn fill_disk(admin: &Admin<'_>) -> Result<Vec<MySqlConnection>, sqlx::Error> {
+    let mut session = connect(admin).await?;
+    execute(&mut session, format!("{PATIENCE}; USE {NAME}")).await?;
     let there = "SELECT CAST(trigger_name AS CHAR) FROM information_schema.triggers";
-    let there: Vec<String> = sqlx::query_scalar(there).fetch_all(&mut *session).await?;
-    for table in tables(session).await? {
+    let there: Vec<String> = sqlx::query_scalar(there).fetch_all(&mut session).await?;
+    for table in tables(&mut session).await? {
         for event in ["INSERT", "UPDATE"] {
             let name = format!("{table}_{event}");
             if there.contains(&name) {
@@ -303,10 +341,11 @@ async fn fill_disk(session: &mut MySqlConnection) -> Result<(), sqlx::Error> {
                  SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'; \
                  END IF"
             );
-            in_time(execute(session, trigger).await)?;
+            in_time(execute(&mut session, trigger).await)?;
         }
     }
-    execute(session, "DO GET_LOCK('conformance', 10)".into()).await
+    execute(&mut session, "DO GET_LOCK('conformance', 10)".into()).await?;
+    Ok(vec![session])
 }
 
 /// How many seconds a session waits for a table.
@@ -321,19 +360,19 @@ fn in_time(done: Result<(), sqlx::Error>) -> Result<bool, sqlx::Error> {
 }
 
 /// Ends every other client's connection, and returns when they have gone.
-async fn terminate(mut connection: MySqlConnection) -> io::Result<()> {
+async fn terminate(admin: &Admin<'_>) -> Result<(), sqlx::Error> {
+    let mut connection = connect(admin).await?;
     loop {
-        let ids = others(&mut connection).await.map_err(io::Error::other)?;
+        let ids = others(&mut connection).await?;
         if ids.is_empty() {
-            forget_tables(&mut connection).await.map_err(io::Error::other)?;
-            return connection.close().await.map_err(io::Error::other);
+            forget_tables(&mut connection).await?;
+            return connection.close().await;
         }
         for id in ids {
-            match sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut connection).await {
+            match execute(&mut connection, format!("KILL {id}")).await {
                 // It has just gone by itself.
                 Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("HY000") => {}
-                Err(error) => return Err(io::Error::other(error)),
-                Ok(_) => {}
+                killed => killed?,
             }
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -363,7 +402,6 @@ async fn others(connection: &mut MySqlConnection) -> Result<Vec<i64>, sqlx::Erro
     Ok(ids)
 }
 
-pub(crate) async fn connect(admin: &Admin<'_>) -> io::Result<MySqlConnection> {
-    let options: MySqlConnectOptions = admin.url.parse().map_err(io::Error::other)?;
-    options.connect().await.map_err(io::Error::other)
+pub(crate) async fn connect(admin: &Admin<'_>) -> Result<MySqlConnection, sqlx::Error> {
+    admin.url.parse::<MySqlConnectOptions>()?.connect().await
 }

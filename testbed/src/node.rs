@@ -1,17 +1,18 @@
 //! One server process as clients see it: behind its proxy, at one address for good.
 
-use crate::admin::{Admin, Order};
-use crate::engine::Engine;
+use crate::admin::Admin;
+use crate::engine::{Engine, Given};
 use crate::recipe::{Held, Recipe};
 use crate::secret::Secret;
 use crate::way::Way;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
-use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::saboteur::{Hurt, Injection};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
@@ -46,7 +47,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct State {
     /// `None` once it has been stopped for good.
-    engine: Option<Engine>,
+    engine: Option<Box<dyn Engine>>,
     /// What is done to it and not undone yet.
     pub(crate) hurts: BTreeSet<Hurt>,
     held: BTreeMap<Hurt, Held>,
@@ -62,13 +63,13 @@ impl Node {
         parsed: &Url,
     ) -> io::Result<Self> {
         let host = parsed.host_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no host"))?;
-        let port = parsed.port().unwrap_or(recipe.default_port());
+        let port = parsed.port().unwrap_or(recipe.port());
         let address = tokio::net::lookup_host((host.trim_matches(['[', ']']), port))
             .await?
             .next()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host has no address"))?;
         let proxy = if recipe.may_proxy(parsed) { Some(Proxy::start(address).await?) } else { None };
-        Self::serve(name, recipe, way, Engine::Given(address), proxy, Some(Secret(url))).await
+        Self::serve(name, recipe, way, Box::new(Given(address)), proxy, Some(Secret(url))).await
     }
 
     /// Waits until what was started or named answers.
@@ -76,7 +77,7 @@ impl Node {
         name: String,
         recipe: Arc<dyn Recipe>,
         way: Way,
-        engine: Engine,
+        engine: Box<dyn Engine>,
         proxy: Option<Proxy>,
         given: Option<Secret>,
     ) -> io::Result<Self> {
@@ -118,8 +119,30 @@ impl Node {
         }
     }
 
-    pub(crate) fn admin<'a>(&'a self, address: SocketAddr, url: &'a str) -> Admin<'a> {
-        Admin { address, url, proxy: self.proxy.as_ref() }
+    /// Whether we started it.
+    fn is_ours(&self) -> bool {
+        !matches!(self.way, Way::Environment { .. })
+    }
+
+    /// Whether it can be hurt so.
+    pub(crate) fn can(&self, hurt: Hurt) -> bool {
+        match hurt {
+            Hurt::Freeze | Hurt::Kill => self.is_ours(),
+            Hurt::Wipe => self.is_ours() && self.recipe.may_wipe(),
+            hurt if Hurt::NETWORK.contains(&hurt) => self.proxy.is_some(),
+            Hurt::LoseEnds => self.proxy.is_some() && !self.recipe.ends().is_empty(),
+            hurt => self.recipe.hurts(&self.way).contains(&hurt),
+        }
+    }
+
+    /// The words with which its clients end a transaction that they began in an earlier message.
+    pub(crate) fn ends(&self) -> &'static [&'static str] {
+        self.recipe.ends()
+    }
+
+    /// The access of its administrator at this address.
+    pub(crate) fn admin(&self, address: SocketAddr) -> Admin<'_> {
+        Admin { address, url: self.admin_url(address), proxy: self.proxy.as_ref() }
     }
 
     /// The URL of its administrator at this address.
@@ -130,17 +153,11 @@ impl Node {
         }
     }
 
-    pub(crate) fn recipe(&self) -> &dyn Recipe {
-        &*self.recipe
-    }
-
     /// Waits until the server answers.
     pub(crate) async fn ready(&self, state: &mut State) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let address = state.engine()?.address();
-            let url = self.admin_url(address);
-            let admin = self.admin(address, &url);
+            let admin = self.admin(state.engine()?.address());
             let error = match timeout(Duration::from_secs(5), self.recipe.ready(&admin)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
@@ -149,30 +166,30 @@ impl Node {
             if let Some(reason) = state.engine_mut()?.ended().await {
                 return Err(io::Error::other(reason));
             }
-            if Instant::now() > deadline || !state.engine()?.is_ours() {
+            if Instant::now() > deadline || !self.is_ours() {
                 return Err(error);
             }
             sleep(Duration::from_millis(25)).await;
         }
     }
 
-    /// Has the server's administrator do something.
-    pub(crate) async fn order(&self, state: &State, order: Order) -> io::Result<()> {
-        let address = state.engine()?.address();
-        let url = self.admin_url(address);
-        within(ORDERED, self.recipe.obey(&self.admin(address, &url), order)).await
+    /// Has the server's administrator inject a fault.
+    pub(crate) async fn inject(&self, state: &State, injection: Injection) -> io::Result<()> {
+        let admin = self.admin(state.engine()?.address());
+        within(ORDERED, self.recipe.inject(&admin, injection)).await
+    }
+
+    /// Has the server's administrator undo a fault.
+    pub(crate) async fn undo(&self, state: &State, hurt: Hurt) -> io::Result<()> {
+        let admin = self.admin(state.engine()?.address());
+        within(ORDERED, self.recipe.undo(&admin, hurt)).await
     }
 
     /// Takes the server's last connections, or something that is tenure's.
     pub(crate) async fn take(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
         if !state.held.contains_key(&hurt) {
-            let address = state.engine()?.address();
-            let url = self.admin_url(address);
-            let admin = self.admin(address, &url);
-            let held = match hurt {
-                Hurt::FillConnections => within(TAKING, self.recipe.fill(&admin)).await?,
-                hurt => within(TAKING, self.recipe.hold(&admin, hurt)).await?,
-            };
+            let admin = self.admin(state.engine()?.address());
+            let held = within(TAKING, self.recipe.hold(&admin, hurt)).await?;
             state.held.insert(hurt, held);
         }
         Ok(())
@@ -190,12 +207,8 @@ impl Node {
     pub(crate) async fn stop(&self) -> io::Result<()> {
         let engine = self.state.lock().await.engine.take();
         match engine {
-            Some(Engine::Container(container)) => container.remove().await,
-            // The guard cleans up, and is waited for.
-            Some(Engine::Program(program)) => {
-                tokio::task::spawn_blocking(move || drop(program)).await.map_err(io::Error::other)
-            }
-            Some(Engine::Given(_)) | None => Ok(()),
+            Some(engine) => engine.remove().await,
+            None => Ok(()),
         }
     }
 
@@ -208,17 +221,23 @@ impl Node {
     }
 }
 
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.way)
+    }
+}
+
 impl State {
     /// The server has ended, and with it what it gave.
     pub(crate) fn forget_held(&mut self) {
         self.held.clear();
     }
 
-    pub(crate) fn engine(&self) -> io::Result<&Engine> {
-        self.engine.as_ref().ok_or_else(stopped)
+    pub(crate) fn engine(&self) -> io::Result<&dyn Engine> {
+        self.engine.as_deref().ok_or_else(stopped)
     }
 
-    pub(crate) fn engine_mut(&mut self) -> io::Result<&mut Engine> {
+    pub(crate) fn engine_mut(&mut self) -> io::Result<&mut Box<dyn Engine>> {
         self.engine.as_mut().ok_or_else(stopped)
     }
 }

@@ -37,19 +37,16 @@ impl Platform {
     pub(crate) async fn start(
         self,
         name: &str,
-        recipe: impl Recipe + 'static,
+        recipe: Arc<dyn Recipe>,
         proxy: Option<Proxy>,
     ) -> io::Result<Node> {
-        let recipe: Arc<dyn Recipe> = Arc::new(recipe);
         let way = self.way(&*recipe).map_err(io::Error::other)?;
-        let engine = match &way {
-            Way::Docker { image } => {
-                Engine::Container(Box::new(Container::start(Arc::clone(&recipe), image.clone()).await?))
-            }
+        let engine: Box<dyn Engine> = match &way {
+            Way::Docker { image } => Box::new(Container::start(Arc::clone(&recipe), image.clone()).await?),
             Way::Local { program } => {
                 let port = recipe.fixed_port();
                 let on_disk = matches!(self, Self::Local { on_disk: true });
-                Engine::Program(Program::start(Arc::clone(&recipe), program.clone(), port, on_disk).await?)
+                Box::new(Program::start(Arc::clone(&recipe), program.clone(), port, on_disk).await?)
             }
             Way::Environment { .. } => unreachable!("what is named is not started"),
         };

@@ -1,12 +1,12 @@
 //! PgBouncer, in front of a PostgreSQL server.
 
-use crate::admin::{Admin, Order};
+use crate::admin::Admin;
 use crate::assembly::Assembly;
 use crate::platform::Platform;
 use crate::ports::free_port;
 use crate::postgres::{NAME, Postgres, SECRET};
 use crate::program::find;
-use crate::recipe::{Held, Recipe, Setup};
+use crate::recipe::{Recipe, Setup};
 use crate::way::Way;
 use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
@@ -15,31 +15,27 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use tenure_conformance::saboteur::Hurt;
 use testcontainers::{ContainerRequest, GenericImage, ImageExt};
 use url::Url;
 
 /// Starts both; the pooler is the first member, the database the second. It reaches the database through its proxy.
 pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
-    let database = platform.start("pgbouncer's postgres", Postgres, None).await?;
+    let database = platform.start("pgbouncer's postgres", Arc::new(Postgres), None).await?;
     let pooler = Pgbouncer { port: free_port()?, database: database.address().port() };
-    let pooler = platform.start("pgbouncer", pooler, None).await?;
+    let pooler = platform.start("pgbouncer", Arc::new(pooler), None).await?;
     Ok(Assembly::of(vec![pooler, database]))
 }
 
-/// A pooler that gives each transaction a connection of few.
-#[derive(Debug)]
+/// A pooler that gives each transaction a connection of few. The default is one that the environment names.
+#[derive(Debug, Default)]
 pub(crate) struct Pgbouncer {
     port: u16,
     database: u16,
 }
 
 impl Pgbouncer {
-    /// One that the environment names.
-    pub(crate) fn named() -> Self {
-        Self { port: 6432, database: 5432 }
-    }
-
     /// Writes the settings and serves.
     fn script(&self) -> String {
         let Self { port, database } = self;
@@ -83,7 +79,7 @@ impl Recipe for Pgbouncer {
     }
 
     fn port(&self) -> u16 {
-        self.port
+        6432
     }
 
     fn fixed_port(&self) -> Option<u16> {
@@ -134,13 +130,5 @@ impl Recipe for Pgbouncer {
 
     fn hurts(&self, _: &Way) -> &'static [Hurt] {
         &[]
-    }
-
-    async fn obey(&self, _: &Admin<'_>, order: Order) -> io::Result<()> {
-        Err(crate::admin::unknown(order))
-    }
-
-    async fn fill(&self, _: &Admin<'_>) -> io::Result<Held> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 }

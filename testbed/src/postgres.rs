@@ -1,8 +1,8 @@
 //! PostgreSQL.
 
-use crate::admin::{Admin, Order, unknown};
+use crate::admin::{Admin, unknown};
 use crate::program::find;
-use crate::recipe::{Held, Recipe, Setup, cannot_hold, hold_all};
+use crate::recipe::{Held, Recipe, Setup, hold_all};
 use crate::way::Way;
 use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::saboteur::{Hurt, Injection};
 use testcontainers::{ContainerRequest, GenericImage, ImageExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use url::Url;
@@ -108,7 +108,8 @@ impl Recipe for Postgres {
     }
 
     async fn ready(&self, admin: &Admin<'_>) -> io::Result<()> {
-        connect(admin).await?.close().await.map_err(io::Error::other)
+        let connected = async { connect(admin).await?.close().await };
+        connected.await.map_err(io::Error::other)
     }
 
     fn hurts(&self, way: &Way) -> &'static [Hurt] {
@@ -130,22 +131,32 @@ impl Recipe for Postgres {
         &["COMMIT", "ROLLBACK"]
     }
 
-    async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
-        match order {
-            Order::TerminateBackends => terminate(connect(admin).await?).await,
-            Order::MakeReadOnly => set_read_only(admin, "on").await,
-            Order::MakeWritable => set_read_only(admin, "off").await,
-            _ => Err(unknown(order)),
+    async fn inject(&self, admin: &Admin<'_>, injection: Injection) -> io::Result<()> {
+        let done = match injection.hurt {
+            Hurt::TerminateBackends => terminate(admin).await,
+            Hurt::ReadOnly => set_read_only(admin, "on").await,
+            hurt => return Err(unknown(hurt)),
+        };
+        done.map_err(io::Error::other)
+    }
+
+    async fn undo(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<()> {
+        match hurt {
+            Hurt::ReadOnly => set_read_only(admin, "off").await.map_err(io::Error::other),
+            hurt => Err(unknown(hurt)),
         }
     }
 
     async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
-        let mut session = connect(admin).await?;
+        if hurt == Hurt::FillConnections {
+            return fill(admin).await;
+        }
+        let mut session = connect(admin).await.map_err(io::Error::other)?;
         let held = match hurt {
             Hurt::FillDisk => fill_disk(&mut session).await,
             Hurt::LockRows => lock_rows(&mut session).await,
             Hurt::LockTables => lock_tables(&mut session).await,
-            _ => return Err(cannot_hold(hurt)),
+            _ => return Err(unknown(hurt)),
         };
         held.map_err(io::Error::other)?;
         Ok(Held::Postgres { session })
@@ -158,22 +169,22 @@ impl Recipe for Postgres {
         }
         Ok(())
     }
+}
 
-    /// A connection has its place from the moment it says for whom it is, before it shows a password.
-    async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held> {
-        let url = Url::parse(admin.url).map_err(io::Error::other)?;
-        let mut startup = 196_608_u32.to_be_bytes().to_vec();
-        for word in ["user", url.username(), "database", url.path().trim_start_matches('/'), ""] {
-            startup.extend(word.bytes().chain([0]));
-        }
-        let length = u32::try_from(startup.len() + 4).map_err(io::Error::other)?;
-        let startup = [&length.to_be_bytes()[..], &startup].concat();
-        let greet = async |mut stream: tokio::net::TcpStream| {
-            stream.write_all(&startup).await?;
-            Ok((stream.read_u8().await? == b'R').then_some(stream))
-        };
-        hold_all(admin.address, greet).await
+/// A connection has its place from the moment it says for whom it is, before it shows a password.
+async fn fill(admin: &Admin<'_>) -> io::Result<Held> {
+    let url = Url::parse(&admin.url).map_err(io::Error::other)?;
+    let mut startup = 196_608_u32.to_be_bytes().to_vec();
+    for word in ["user", url.username(), "database", url.path().trim_start_matches('/'), ""] {
+        startup.extend(word.bytes().chain([0]));
     }
+    let length = u32::try_from(startup.len() + 4).map_err(io::Error::other)?;
+    let startup = [&length.to_be_bytes()[..], &startup].concat();
+    let greet = async |mut stream: tokio::net::TcpStream| {
+        stream.write_all(&startup).await?;
+        Ok((stream.read_u8().await? == b'R').then_some(stream))
+    };
+    hold_all(admin.address, greet).await
 }
 
 /// One line, because a server that reads commands from a file takes each line for one.
@@ -254,43 +265,37 @@ fn in_time(done: Result<(), sqlx::Error>) -> Result<bool, sqlx::Error> {
 }
 
 /// Ends every other client's backend, and returns when they have gone.
-async fn terminate(mut connection: PgConnection) -> io::Result<()> {
+async fn terminate(admin: &Admin<'_>) -> Result<(), sqlx::Error> {
+    let mut connection = connect(admin).await?;
     let others = "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity \
                   WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    let rows = sqlx::query(others).fetch_all(&mut connection).await.map_err(io::Error::other)?;
+    let rows = sqlx::query(others).fetch_all(&mut connection).await?;
     let ended: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
     let left = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY($1)";
     loop {
-        let left: i64 = sqlx::query_scalar(left)
-            .bind(&ended)
-            .fetch_one(&mut connection)
-            .await
-            .map_err(io::Error::other)?;
+        let left: i64 = sqlx::query_scalar(left).bind(&ended).fetch_one(&mut connection).await?;
         if left == 0 {
-            return connection.close().await.map_err(io::Error::other);
+            return connection.close().await;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Makes every transaction that begins from now on read-only, or not, and returns when that is so.
-async fn set_read_only(admin: &Admin<'_>, value: &'static str) -> io::Result<()> {
+async fn set_read_only(admin: &Admin<'_>, value: &'static str) -> Result<(), sqlx::Error> {
     let mut connection = connect(admin).await?;
     let set = match value {
         "on" => "ALTER SYSTEM SET default_transaction_read_only = on",
         _ => "ALTER SYSTEM RESET default_transaction_read_only",
     };
     for statement in [set, "SELECT pg_reload_conf()"] {
-        sqlx::raw_sql(statement).execute(&mut connection).await.map_err(io::Error::other)?;
+        sqlx::raw_sql(statement).execute(&mut connection).await?;
     }
     // The server tells its backends before it serves a connection that knows.
-    let options: PgConnectOptions = admin.url.parse().map_err(io::Error::other)?;
+    let options: PgConnectOptions = admin.url.parse()?;
+    let show = "SHOW default_transaction_read_only";
     loop {
-        let mut other = options.connect().await.map_err(io::Error::other)?;
-        let now: String = sqlx::query_scalar("SHOW default_transaction_read_only")
-            .fetch_one(&mut other)
-            .await
-            .map_err(io::Error::other)?;
+        let now: String = sqlx::query_scalar(show).fetch_one(&mut options.connect().await?).await?;
         if now == value {
             return Ok(());
         }
@@ -299,9 +304,9 @@ async fn set_read_only(admin: &Admin<'_>, value: &'static str) -> io::Result<()>
 }
 
 /// A connection that may write whatever else may not.
-async fn connect(admin: &Admin<'_>) -> io::Result<PgConnection> {
-    let options: PgConnectOptions = admin.url.parse().map_err(io::Error::other)?;
-    options.options([("default_transaction_read_only", "off")]).connect().await.map_err(io::Error::other)
+async fn connect(admin: &Admin<'_>) -> Result<PgConnection, sqlx::Error> {
+    let options: PgConnectOptions = admin.url.parse()?;
+    options.options([("default_transaction_read_only", "off")]).connect().await
 }
 
 /// Runs a command that sets a server up.

@@ -1,10 +1,12 @@
 //! A server started from a program on this machine.
 
 use crate::cleanup::Cleanup;
+use crate::engine::{Engine, last_lines};
 use crate::owner;
 use crate::ports::free_port;
 use crate::processes;
 use crate::recipe::{Recipe, Setup};
+use async_trait::async_trait;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -73,49 +75,6 @@ impl Program {
         Ok(server)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
-    }
-
-    pub(crate) async fn freeze(&self) -> io::Result<()> {
-        processes::freeze(&self.home).await
-    }
-
-    pub(crate) fn thaw(&self) -> io::Result<()> {
-        processes::thaw(&self.home)
-    }
-
-    pub(crate) async fn kill(&mut self) -> io::Result<()> {
-        processes::kill(&self.home).await?;
-        if let Some(mut child) = self.child.take() {
-            child.wait()?;
-        }
-        Ok(())
-    }
-
-    /// Starts it again on its data, at its port.
-    pub(crate) async fn restart(&mut self) -> io::Result<()> {
-        self.kill().await?;
-        self.spawn()
-    }
-
-    /// Starts it again with nothing, at its port.
-    pub(crate) async fn restart_empty(&mut self) -> io::Result<()> {
-        self.kill().await?;
-        *self =
-            Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port), self.on_disk).await?;
-        Ok(())
-    }
-
-    /// Why it no longer runs, with the last lines of its log.
-    pub(crate) fn ended(&mut self) -> Option<String> {
-        let status = self.child.as_mut()?.try_wait().ok()??;
-        let log = fs::read_to_string(self.home.join("log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let last = lines[lines.len().saturating_sub(5)..].join(" | ");
-        Some(format!("{} ended ({status}): {last}", self.path.display()))
-    }
-
     fn spawn(&mut self) -> io::Result<()> {
         let mut command = self.recipe.serve(&self.setup(&|program| self.command(program)), self.port)?;
         let log = fs::File::options().create(true).append(true).open(self.home.join("log"))?;
@@ -137,6 +96,52 @@ impl Program {
             command.uid(uid).gid(gid);
         }
         command
+    }
+}
+
+#[async_trait]
+impl Engine for Program {
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    async fn freeze(&self) -> io::Result<()> {
+        processes::freeze(&self.home).await
+    }
+
+    async fn thaw(&self) -> io::Result<()> {
+        processes::thaw(&self.home)
+    }
+
+    async fn kill(&mut self) -> io::Result<()> {
+        processes::kill(&self.home).await?;
+        if let Some(mut child) = self.child.take() {
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    async fn restart(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        self.spawn()
+    }
+
+    async fn restart_empty(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        *self =
+            Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port), self.on_disk).await?;
+        Ok(())
+    }
+
+    async fn ended(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        let log = fs::read_to_string(self.home.join("log")).unwrap_or_default();
+        Some(format!("{} ended ({status}): {}", self.path.display(), last_lines(&log)))
+    }
+
+    async fn remove(self: Box<Self>) -> io::Result<()> {
+        // The guard cleans up, and is waited for.
+        tokio::task::spawn_blocking(move || drop(self)).await.map_err(io::Error::other)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the kinds of servers differ in.
 
-use crate::admin::{Admin, Order};
+use crate::admin::{Admin, unknown};
 use crate::way::Way;
 use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::saboteur::{Hurt, Injection};
 use testcontainers::{ContainerRequest, GenericImage};
 use tokio::net::TcpStream;
 use url::Url;
@@ -25,7 +25,7 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
     /// The image to run, unless the environment names another.
     fn image(&self) -> &'static str;
 
-    /// The port inside a container.
+    /// The port inside a container, and of a URL that names none.
     fn port(&self) -> u16;
 
     /// The port of the loopback interface that it must have, because others know it. A container then shares the
@@ -67,11 +67,6 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
         self.url(address)
     }
 
-    /// The port of a URL that names none.
-    fn default_port(&self) -> u16 {
-        self.port()
-    }
-
     /// Succeeds once the server answers its clients.
     async fn ready(&self, admin: &Admin<'_>) -> io::Result<()>;
 
@@ -86,16 +81,23 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// Carries out one of them, or its undo.
-    async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()>;
+    /// Injects one of them.
+    async fn inject(&self, admin: &Admin<'_>, injection: Injection) -> io::Result<()> {
+        let _ = admin;
+        Err(unknown(injection.hurt))
+    }
 
-    /// Takes the connections that the server has left.
-    async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held>;
+    /// Undoes one that lasts.
+    async fn undo(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<()> {
+        let _ = admin;
+        Err(unknown(hurt))
+    }
 
-    /// Has a foreign session hold what is tenure's, its rows for instance: where [`hurts`](Self::hurts) says so.
+    /// Has a foreign session hold what is tenure's, its rows for instance, or takes the connections that the server has
+    /// left: where [`hurts`](Self::hurts) says so.
     async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
         let _ = admin;
-        Err(cannot_hold(hurt))
+        Err(unknown(hurt))
     }
 
     /// Gives back what was taken.
@@ -116,11 +118,6 @@ pub(crate) enum Held {
     Postgres { session: PgConnection },
     /// Foreign sessions: one has one list of locked tables, all or none of which it gets.
     Mysql { sessions: Vec<MySqlConnection> },
-}
-
-/// What this kind of server has nobody hold. [`Recipe::hurts`] keeps it from being asked for.
-pub(crate) fn cannot_hold(hurt: Hurt) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("cannot {hurt}"))
 }
 
 /// Opens connections until the server has none left: until `greet`, which does what a client does first, says it was

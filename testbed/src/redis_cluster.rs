@@ -4,7 +4,7 @@ use crate::assembly::Assembly;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::ports::free_ports;
-use crate::redis::ask;
+use crate::redis::{Redis, ask, connect_to};
 use crate::redis_node::{RedisNode, Role};
 use redis::aio::MultiplexedConnection;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
             format!("cluster-port {bus}"),
             format!("cluster-announce-bus-port {bus}"),
         ];
-        let recipe = RedisNode::new(*port, Role::ClusterData, settings);
+        let recipe = Arc::new(Redis::member(RedisNode::new(*port, Role::ClusterData, settings)));
         nodes.push(platform.start(&format!("redis_cluster {number}"), recipe, Some(proxy)).await?);
     }
     join(&nodes, &buses).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
 async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
     let mut last = 0;
     for node in members {
-        let state: String = ask(&mut connect(node).await?, &["CLUSTER", "INFO"]).await?;
+        let state: String = ask(&mut connect_to(node).await?, &["CLUSTER", "INFO"]).await?;
         let epoch = state.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
         let epoch: Option<u64> = epoch.and_then(|epoch| epoch.trim().parse().ok());
         last = last.max(epoch.ok_or_else(|| io::Error::other("a member names no epoch"))?);
@@ -54,7 +54,7 @@ async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
 async fn join(nodes: &[Node], buses: &[u16]) -> io::Result<()> {
     let mut redises = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
-        let mut redis = connect(node).await?;
+        let mut redis = connect_to(node).await?;
         // Distinct, so that no two masters have to settle whose slots are whose.
         ask::<()>(&mut redis, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).await?;
         redises.push(redis);
@@ -102,7 +102,7 @@ async fn meet(redises: &mut [MultiplexedConnection], nodes: &[Node], buses: &[u1
 /// Every member sees every slot served and every other member, and every replica has its master's data.
 async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     for node in members {
-        let mut redis = connect(node).await?;
+        let mut redis = connect_to(node).await?;
         let state: String = ask(&mut redis, &["CLUSTER", "INFO"]).await?;
         if !state.contains("cluster_state:ok") || !state.contains("cluster_slots_ok:16384") {
             return Err(io::Error::other(format!("{} finds its cluster incomplete", node.name)));
@@ -122,8 +122,4 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-async fn connect(node: &Node) -> io::Result<MultiplexedConnection> {
-    crate::redis::connect(node.direct_address(), &node.direct_url()).await
 }

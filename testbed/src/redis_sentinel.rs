@@ -4,22 +4,16 @@ use crate::assembly::Assembly;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::ports::free_ports;
-use crate::redis::ask;
+use crate::redis::{Redis, ask, connect_to};
 use crate::redis_node::{RedisNode, Role};
-use redis::aio::MultiplexedConnection;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
-use tokio::time::{Instant, sleep};
 
 /// How many of the members have data; the others are sentinels.
 pub(crate) const DATA: usize = 3;
 const SENTINELS: usize = 3;
-
-/// How long the replicas may take until they follow their master.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the sentinels call the master and its replicas.
 pub(crate) const SERVICE: &str = "tenure";
@@ -33,12 +27,14 @@ pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
         let own = proxy.address().port();
         let announced = ["replica-announce-ip 127.0.0.1".to_owned(), format!("replica-announce-port {own}")];
         let master = nodes.first().map(|master| format!("replicaof 127.0.0.1 {}", master.address().port()));
-        let recipe = RedisNode::new(port, Role::Data, announced.into_iter().chain(master));
-        nodes.push(platform.start(&format!("redis_sentinel data {number}"), recipe, Some(proxy)).await?);
+        let node = RedisNode::new(port, Role::Data, announced.into_iter().chain(master));
+        let (name, recipe) = (format!("redis_sentinel data {number}"), Arc::new(Redis::member(node)));
+        nodes.push(platform.start(&name, recipe, Some(proxy)).await?);
     }
-    // A sentinel asks the master for its replicas when it starts, and then every ten seconds.
-    until_replicated(&nodes[0]).await?;
     let master = nodes[0].address().port();
+    // A sentinel asks the master for its replicas when it starts, and then every ten seconds.
+    let replicating = Assembly::of(nodes).settling(|members| Box::pin(replicated(&members[0])));
+    let mut assembly = replicating.await?;
     for (number, port) in ports.enumerate() {
         let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
         let own = proxy.address().port();
@@ -49,11 +45,12 @@ pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
             format!("sentinel down-after-milliseconds {SERVICE} 1000"),
             format!("sentinel failover-timeout {SERVICE} 5000"),
         ];
-        let recipe = RedisNode::new(port, Role::Sentinel, settings);
-        nodes.push(platform.start(&format!("redis_sentinel sentinel {number}"), recipe, Some(proxy)).await?);
+        let node = RedisNode::new(port, Role::Sentinel, settings);
+        let (name, recipe) = (format!("redis_sentinel sentinel {number}"), Arc::new(Redis::member(node)));
+        assembly.members.push(Arc::new(platform.start(&name, recipe, Some(proxy)).await?));
     }
     // Sentinels that come back before the master put another one in its place.
-    let assembly = Assembly::of(nodes).beginning_with(DATA);
+    let assembly = assembly.beginning_with(DATA);
     let assembly = assembly.failing_over(|members| Box::pin(last_failover(members)));
     assembly.settling(|members| Box::pin(settled(members))).await
 }
@@ -65,27 +62,16 @@ type Facts = HashMap<String, String>;
 async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
     let mut last = 0;
     for sentinel in &members[DATA..] {
-        let master: Facts = ask(&mut connect(sentinel).await?, &["SENTINEL", "MASTER", SERVICE]).await?;
+        let master: Facts = ask(&mut connect_to(sentinel).await?, &["SENTINEL", "MASTER", SERVICE]).await?;
         let epoch: Option<u64> = master.get("config-epoch").and_then(|epoch| epoch.parse().ok());
         last = last.max(epoch.ok_or_else(|| io::Error::other("a sentinel names no epoch"))?);
     }
     Ok(last)
 }
 
-/// Waits until the master has all its replicas.
-async fn until_replicated(master: &Node) -> io::Result<()> {
-    let begin = Instant::now();
-    loop {
-        match replicated(master).await {
-            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
-            Err(_) => sleep(Duration::from_millis(25)).await,
-            Ok(()) => return Ok(()),
-        }
-    }
-}
-
+/// The master has all its replicas.
 async fn replicated(master: &Node) -> io::Result<()> {
-    let state: String = ask(&mut connect(master).await?, &["INFO", "replication"]).await?;
+    let state: String = ask(&mut connect_to(master).await?, &["INFO", "replication"]).await?;
     let replicas = state.lines().filter(|line| line.contains("state=online")).count();
     if !state.contains("role:master") || replicas != DATA - 1 {
         return Err(io::Error::other(format!("the master has {replicas} replicas")));
@@ -99,7 +85,7 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     let (data, sentinels) = members.split_at(DATA);
     let mut masters = Vec::new();
     for sentinel in sentinels {
-        let mut redis = connect(sentinel).await?;
+        let mut redis = connect_to(sentinel).await?;
         let master: Facts = ask(&mut redis, &["SENTINEL", "MASTER", SERVICE]).await?;
         let value = |name| master.get(name).map(String::as_str);
         let others = (SENTINELS - 1).to_string();
@@ -122,8 +108,4 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     let master = data.iter().find(|node| node.address().port().to_string() == *master);
     let master = master.ok_or_else(|| io::Error::other("the master is none of the members"))?;
     replicated(master).await
-}
-
-async fn connect(node: &Node) -> io::Result<MultiplexedConnection> {
-    crate::redis::connect(node.direct_address(), &node.direct_url()).await
 }

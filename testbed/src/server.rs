@@ -2,12 +2,11 @@
 
 use crate::assembly::Assembly;
 use crate::composition;
-use crate::ensemble::EnsembleSaboteur;
 use crate::find::{Found, find};
 use crate::kind::Kind;
 use crate::member::Member;
 use crate::node::Node;
-use crate::sabotage::NodeSaboteur;
+use crate::sabotage::MembersSaboteur;
 use crate::secret::Secret;
 use crate::unavailable::Unavailable;
 use crate::way::{Use, Way};
@@ -163,11 +162,11 @@ impl Server {
     /// What hurts it: an ensemble as a whole.
     #[must_use]
     pub fn saboteur(&self) -> Arc<dyn Saboteur> {
-        let runtime = self.runtime().handle();
-        match self.single() {
-            Some(node) => Arc::new(NodeSaboteur::new(Arc::clone(node), runtime.clone())),
-            None => Arc::new(EnsembleSaboteur::new(self.to_string(), Arc::clone(&self.assembly), runtime)),
-        }
+        let assembly = match self.single() {
+            Some(node) => Arc::new(Assembly::over(vec![Arc::clone(node)])),
+            None => Arc::clone(&self.assembly),
+        };
+        Arc::new(MembersSaboteur::new(self.to_string(), assembly, self.runtime().handle()))
     }
 
     /// Kills the server and removes all that it left.

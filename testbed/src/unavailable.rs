@@ -21,12 +21,6 @@ impl Unavailable {
         self
     }
 
-    /// What was looked for.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
     /// Why each way that was tried led nowhere.
     #[must_use]
     pub fn reasons(&self) -> &[String] {

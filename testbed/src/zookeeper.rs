@@ -1,6 +1,6 @@
 //! ZooKeeper.
 
-use crate::admin::{Admin, Order, unknown};
+use crate::admin::{Admin, unknown};
 use crate::jute::{self, Session};
 use crate::program::find;
 use crate::recipe::{Held, Recipe, Setup, hold_all};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
-use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::saboteur::{Hurt, Injection};
 use testcontainers::{ContainerRequest, GenericImage, ImageExt};
 use tokio::net::TcpStream;
 use url::Url;
@@ -167,8 +167,10 @@ impl Recipe for Zookeeper {
         &[Hurt::ExpireSessions, Hurt::FillConnections]
     }
 
-    async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
-        let Order::ExpireSessions = order else { return Err(unknown(order)) };
+    async fn inject(&self, admin: &Admin<'_>, Injection { hurt, .. }: Injection) -> io::Result<()> {
+        if hurt != Hurt::ExpireSessions {
+            return Err(unknown(hurt));
+        }
         // The server told each client its session's secret, and the proxy heard it: take the session over, and end it.
         let connections = admin.proxy.map(Proxy::connections).unwrap_or_default();
         for session in connections.iter().filter_map(|connection| Session::read(&connection.opening())) {
@@ -177,7 +179,10 @@ impl Recipe for Zookeeper {
         Ok(())
     }
 
-    async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held> {
+    async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
+        if hurt != Hurt::FillConnections {
+            return Err(unknown(hurt));
+        }
         let greet = async |stream: TcpStream| {
             // Sessions long enough that the server does not end them first.
             let opened = jute::open(stream, Duration::from_mins(1), None).await?;
@@ -185,6 +190,17 @@ impl Recipe for Zookeeper {
         };
         hold_all(admin.address, greet).await
     }
+}
+
+/// Ends a session as its own client would, by taking it over on another connection and closing it there. `opening` is
+/// what the server said first to the client: [`Connection::opening`](tenure_conformance::proxy::Connection::opening).
+///
+/// # Errors
+///
+/// If it opened no session there, or the server cannot be reached.
+pub async fn end_session(server: SocketAddr, opening: &[u8]) -> io::Result<()> {
+    let session = Session::read(opening).ok_or_else(|| io::Error::other("no session was opened"))?;
+    end(server, &session).await
 }
 
 /// Ends a session, asking until the server has ended it. One whose client is just now going from one member to another,

@@ -51,7 +51,7 @@ pub(crate) async fn start(platform: Platform, count: u8) -> io::Result<Assembly>
     }
     // None answers before most of them run.
     let starting = starting.into_iter().enumerate().map(|(number, recipe)| async move {
-        platform.start(&format!("zookeeper_ensemble {number}"), recipe, None).await
+        platform.start(&format!("zookeeper_ensemble {number}"), Arc::new(recipe), None).await
     });
     let nodes: io::Result<Vec<Node>> = futures_util::future::join_all(starting).await.into_iter().collect();
     let mut assembly = Assembly::of(nodes?);

@@ -30,8 +30,6 @@ const OF_A_QUEUE: &[&str] = &[
     "store",
     "oracle",
     "exclusion",
-    "exclusion_of_writers",
-    "exclusion_by_permit",
     "waiting",
     "closing",
     "readers",
@@ -39,26 +37,12 @@ const OF_A_QUEUE: &[&str] = &[
     "several",
     "people",
     "faults",
-    "faults_of_readers",
-    "faults_of_permits",
 ];
 
 /// The groups for which another way to the same servers matters: a Sentinel, a pooler, an ensemble. Other subjects show
 /// the rest.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
-const OF_ANOTHER_WAY: &[&str] = &[
-    "store",
-    "oracle",
-    "exclusion",
-    "waiting",
-    "lease",
-    "tokens",
-    "people",
-    "runtimes",
-    "closing",
-    "faults",
-    "faults_of_readers",
-];
+const OF_ANOTHER_WAY: &[&str] = &["store", "oracle", "exclusion", "waiting", "people", "faults", "fault_run"];
 
 /// These groups, and those for which it matters that names are spread over servers.
 #[cfg(feature = "redis")]
@@ -69,13 +53,12 @@ const OF_A_CLUSTER: &[&str] = &[
     "names",
     "waiting",
     "lease",
-    "tokens",
     "people",
     "several",
     "latch",
-    "runtimes",
     "closing",
     "faults",
+    "fault_run",
 ];
 
 /// Whether clients of different nodes exclude each other, by a row's columns and by its record.
@@ -105,7 +88,7 @@ fn main() -> ExitCode {
 #[allow(unused_mut, reason = "without any store there is nothing to add")]
 fn subjects() -> Subjects {
     let mut subjects = Subjects::new();
-    // These servers take longest to recover from faults, so their cases come first.
+    // The servers whose cases take longest, one after the other, come first: faults that end connections or processes.
     #[cfg(feature = "zookeeper")]
     {
         // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
@@ -124,18 +107,14 @@ fn subjects() -> Subjects {
         let galera = OnServer::new("galera", Kind::Galera, PATIENT);
         subjects = subjects.with(galera.showing(groups(ON_SEVERAL_NODES)));
     }
-    #[cfg(feature = "memory")]
+    #[cfg(feature = "postgres")]
     {
-        subjects = subjects.with(memory::InMemory::default());
-        // Where a store has no queue, the policy takes other ways.
-        subjects = subjects.with(Simulation::new().polled());
-        // And where it has sessions instead of leases.
-        subjects = subjects.with(Simulation::new().with_sessions());
-    }
-    #[cfg(feature = "sqlite")]
-    {
-        subjects = subjects.with(sqlite::InFile::new());
-        subjects = subjects.with(sqlite::InFile::fair(groups(OF_A_QUEUE)));
+        subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, PATIENT));
+        let fair = OnServer::new("postgres-fair", Kind::Postgres, "fair=true&connect_timeout=12s");
+        subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
+        subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
+        let pooled = OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s");
+        subjects = subjects.with(pooled.showing(groups(OF_ANOTHER_WAY)));
     }
     #[cfg(feature = "redis")]
     {
@@ -149,14 +128,18 @@ fn subjects() -> Subjects {
         let cluster = OnServer::new("redis-cluster", Kind::RedisCluster, "response_timeout=3s");
         subjects = subjects.with(cluster.showing(groups(OF_A_CLUSTER)));
     }
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "memory")]
     {
-        subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, PATIENT));
-        let fair = OnServer::new("postgres-fair", Kind::Postgres, "fair=true&connect_timeout=12s");
-        subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
-        subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
-        let pooled = OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s");
-        subjects = subjects.with(pooled.showing(groups(OF_ANOTHER_WAY)));
+        subjects = subjects.with(memory::InMemory::default());
+        // Where a store has no queue, the policy takes other ways.
+        subjects = subjects.with(Simulation::new().polled());
+        // And where it has sessions instead of leases.
+        subjects = subjects.with(Simulation::new().with_sessions());
+    }
+    #[cfg(feature = "sqlite")]
+    {
+        subjects = subjects.with(sqlite::InFile::new());
+        subjects = subjects.with(sqlite::InFile::fair(groups(OF_A_QUEUE)));
     }
     subjects
 }

@@ -115,7 +115,7 @@ impl Subject for OnServer {
     async fn wipe(&self) -> Result<bool, BoxError> {
         let saboteur = self.saboteur().ok_or("no server was started")?;
         if saboteur.can(Hurt::Wipe) {
-            saboteur.restart_empty().await?;
+            saboteur.hurt(Hurt::Wipe).await?;
             return Ok(true);
         }
         #[cfg(feature = "zookeeper")]

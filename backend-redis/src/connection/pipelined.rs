@@ -166,20 +166,17 @@ impl Drop for UnderWay<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        together::peer::{Peer, TIMEOUT},
+        *,
+    };
     use crate::connection::errors::Trouble;
     use futures_util::{future::join_all, poll};
-    use redis::{AsyncConnectionConfig, RedisConnectionInfo};
     use std::{
         pin::{Pin, pin},
         task::Context,
     };
-    use tokio::io::{
-        AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream, ReadBuf, ReadHalf,
-        WriteHalf,
-    };
-
-    const LONG: Duration = Duration::from_secs(10);
+    use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
     /// The client's end of a line, on which writes are counted.
     struct Counted {
@@ -216,42 +213,16 @@ mod tests {
         }
     }
 
-    /// The server's end.
-    struct Peer {
-        requests: BufReader<ReadHalf<DuplexStream>>,
-        answers: WriteHalf<DuplexStream>,
-        writes: Arc<AtomicUsize>,
+    /// A connection, the server's end, and how many writes came there.
+    async fn connect() -> (Pipelined, Peer, Arc<AtomicUsize>) {
+        let writes = Arc::<AtomicUsize>::default();
+        let (connection, peer) = Peer::connect(|line| Counted { line, writes: Arc::clone(&writes) }).await;
+        (Pipelined::new(connection, TIMEOUT), peer, writes)
     }
 
-    impl Peer {
-        async fn connect() -> (Pipelined, Self) {
-            let (line, other) = tokio::io::duplex(1 << 20);
-            let writes = Arc::default();
-            let counted = Counted { line, writes: Arc::clone(&writes) };
-            let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-            let (connection, driver) =
-                MultiplexedConnection::new_with_config(&info, counted, AsyncConnectionConfig::new())
-                    .await
-                    .unwrap();
-            tokio::spawn(driver);
-            let (requests, answers) = tokio::io::split(other);
-            (Pipelined::new(connection, LONG), Self { requests: BufReader::new(requests), answers, writes })
-        }
-
-        /// The text that the next request asks to be echoed.
-        async fn next(&mut self) -> String {
-            let mut line = String::new();
-            // The number of words, and each word after its length.
-            for _ in 0..5 {
-                line.clear();
-                self.requests.read_line(&mut line).await.unwrap();
-            }
-            line.trim_end().to_owned()
-        }
-
-        async fn answer(&mut self, answer: &str) {
-            self.answers.write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
-        }
+    /// The next request asks to echo this.
+    async fn is_asked(peer: &mut Peer, text: &impl ToString) {
+        assert_eq!(peer.next().await, ["ECHO", &text.to_string()]);
     }
 
     fn echo(what: &impl ToString) -> Cmd {
@@ -262,20 +233,20 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_requests_share_a_write_and_get_their_own_answers() {
-        let (connection, mut peer) = Peer::connect().await;
+        let (connection, mut peer, writes) = connect().await;
         let (mut first, lone) = (connection.clone(), echo(&"lone"));
         // Not polled again before the others are answered: it delays none of them.
         let mut lone = pin!(first.send(&lone, None));
         assert!(poll!(&mut lone).is_pending());
-        assert_eq!(peer.next().await, "lone");
+        is_asked(&mut peer, &"lone").await;
         peer.answer("+lone").await;
-        let alone = peer.writes.load(Ordering::Relaxed);
+        let alone = writes.load(Ordering::Relaxed);
         let asking = tokio::spawn(join_all((0..MOST + 10).map(move |number| {
             let mut connection = connection.clone();
             async move { connection.send(&echo(&number), None).await }
         })));
         for number in 0..MOST + 10 {
-            assert_eq!(peer.next().await, number.to_string());
+            is_asked(&mut peer, &number).await;
             peer.answer(&if number == 3 { "-ERR no".to_owned() } else { format!("+{number}") }).await;
         }
         let answers = asking.await.unwrap();
@@ -286,14 +257,14 @@ mod tests {
                 _ => assert_eq!(answer.unwrap(), Value::SimpleString(number.to_string())),
             }
         }
-        let writes = peer.writes.load(Ordering::Relaxed) - alone;
+        let writes = writes.load(Ordering::Relaxed) - alone;
         assert!(writes <= (MOST + 10) / FEWEST, "{writes} writes for {} requests", MOST + 10);
         assert_eq!(lone.await.unwrap(), Value::SimpleString("lone".into()));
     }
 
     #[tokio::test]
     async fn abandoned_request_is_not_sent() {
-        let (connection, mut peer) = Peer::connect().await;
+        let (connection, mut peer, _) = connect().await;
         let [mut one, mut two, mut three] = [(); 3].map(|()| connection.clone());
         let (first, second, third) = (echo(&1), echo(&2), echo(&3));
         let mut first = pin!(one.send(&first, None));
@@ -304,7 +275,8 @@ mod tests {
         }
         let mut third = pin!(three.send(&third, None));
         assert!(poll!(&mut third).is_pending());
-        assert_eq!((peer.next().await, peer.next().await), ("1".to_owned(), "3".to_owned()));
+        is_asked(&mut peer, &1).await;
+        is_asked(&mut peer, &3).await;
         peer.answer("+1\r\n+3").await;
         assert_eq!(third.await.unwrap(), Value::SimpleString("3".into()));
         assert_eq!(first.await.unwrap(), Value::SimpleString("1".into()));
@@ -312,13 +284,13 @@ mod tests {
 
     #[tokio::test]
     async fn broken_connection_fails_all_waiting_requests() {
-        let (connection, mut peer) = Peer::connect().await;
+        let (connection, mut peer, _) = connect().await;
         let asking = tokio::spawn(join_all((0..5).map(move |number| {
             let mut connection = connection.clone();
             async move { connection.send(&echo(&number), None).await }
         })));
         for number in 0..5 {
-            assert_eq!(peer.next().await, number.to_string());
+            is_asked(&mut peer, &number).await;
         }
         // The others may have been carried out.
         peer.answer("+0\r\n+1").await;
@@ -335,7 +307,7 @@ mod tests {
     fn request_fails_if_its_runtime_has_ended() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let one = runtime();
-        let (connection, _peer) = one.block_on(Peer::connect());
+        let (connection, _peer, _) = one.block_on(connect());
         let answered = {
             let _inside = one.enter();
             connection.gather(echo(&1), None, 1)

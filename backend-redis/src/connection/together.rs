@@ -172,32 +172,37 @@ async fn deliver(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::requests::script::Scripts;
-    use redis::{AsyncConnectionConfig, RedisConnectionInfo};
-    use tenure_core::Mode;
-    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+pub(super) mod peer {
+    use redis::{AsyncConnectionConfig, RedisConnectionInfo, aio::MultiplexedConnection};
+    use std::time::Duration;
+    use tokio::io::{
+        AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream,
+    };
 
-    const TIMEOUT: Duration = Duration::from_secs(20);
-    const KEYS: [&str; 3] = ["a", "b", "c"];
+    pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// The server's end of a line.
-    struct Peer(BufReader<DuplexStream>);
+    pub(crate) struct Peer(BufReader<DuplexStream>);
 
     impl Peer {
-        async fn connect() -> (MultiplexedConnection, Self) {
+        /// `client` makes the client's end.
+        pub(crate) async fn connect<C>(
+            client: impl FnOnce(DuplexStream) -> C,
+        ) -> (MultiplexedConnection, Self)
+        where
+            C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        {
             let (line, other) = tokio::io::duplex(1 << 20);
             let info = RedisConnectionInfo::default().set_skip_set_lib_name();
             let config = AsyncConnectionConfig::new().set_response_timeout(Some(TIMEOUT));
             let (connection, driver) =
-                MultiplexedConnection::new_with_config(&info, line, config).await.unwrap();
+                MultiplexedConnection::new_with_config(&info, client(line), config).await.unwrap();
             tokio::spawn(driver);
             (connection, Self(BufReader::new(other)))
         }
 
         /// The words of the next request: none once the client has hung up.
-        async fn next(&mut self) -> Vec<String> {
+        pub(crate) async fn next(&mut self) -> Vec<String> {
             let mut words = Vec::new();
             for _ in 0..self.number().await {
                 let length = self.number().await;
@@ -216,10 +221,28 @@ mod tests {
             line.get(1..).and_then(|number| number.trim_end().parse().ok()).unwrap_or_default()
         }
 
-        async fn answer(&mut self, answer: &str) {
+        pub(crate) async fn answer(&mut self, answer: &str) {
             self.0.write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
         }
+    }
+}
 
+#[cfg(test)]
+mod tests {
+    use super::{
+        peer::{Peer, TIMEOUT},
+        *,
+    };
+    use crate::requests::script::Scripts;
+    use tenure_core::Mode;
+
+    const KEYS: [&str; 3] = ["a", "b", "c"];
+
+    async fn connect() -> (MultiplexedConnection, Peer) {
+        Peer::connect(|line| line).await
+    }
+
+    impl Peer {
         /// Takes a call for all keys.
         async fn is_asked_together(&mut self) {
             assert_eq!(self.next().await[2..], ["3", "a", "b", "c", "1"]);
@@ -248,7 +271,7 @@ mod tests {
     async fn batch_refused_for_all_is_not_sent_again() {
         let scripts = Scripts::new(false, false);
         for refusal in ["BUSY", "LOADING", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOAUTH"] {
-            let (connection, mut peer) = Peer::connect().await;
+            let (connection, mut peer) = connect().await;
             let (gathered, answered) = calls(scripts.acquire(Mode::Exclusive));
             let sending = tokio::spawn(send(connection, gathered, TIMEOUT));
             peer.is_asked_together().await;
@@ -265,7 +288,7 @@ mod tests {
     async fn batch_error_is_reported_per_call() {
         let scripts = Scripts::new(false, false);
         for refusal in ["NOSCRIPT", "NOPERM", "CROSSSLOT", "ERR"] {
-            let (connection, mut peer) = Peer::connect().await;
+            let (connection, mut peer) = connect().await;
             let (gathered, answered) = calls(scripts.acquire(Mode::Exclusive));
             tokio::spawn(send(connection, gathered, TIMEOUT));
             peer.is_asked_together().await;
@@ -290,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn abandoned_call_is_not_sent_again() {
-        let (scripts, (connection, mut peer)) = (Scripts::new(false, false), Peer::connect().await);
+        let (scripts, (connection, mut peer)) = (Scripts::new(false, false), connect().await);
         let (gathered, mut answered) = calls(scripts.acquire(Mode::Exclusive));
         tokio::spawn(send(connection, gathered, TIMEOUT));
         peer.is_asked_together().await;
@@ -306,7 +329,7 @@ mod tests {
     /// However many were refused, and however late.
     #[tokio::test(start_paused = true)]
     async fn resent_calls_keep_the_first_deadline() {
-        let (scripts, (connection, mut peer)) = (Scripts::new(false, false), Peer::connect().await);
+        let (scripts, (connection, mut peer)) = (Scripts::new(false, false), connect().await);
         let (acquire, acquired) = calls(scripts.acquire(Mode::Exclusive));
         let (release, released) = calls(&scripts.release);
         let began = Instant::now();

@@ -135,11 +135,7 @@ mod tests {
     async fn refusals_name_the_mistake() {
         for (url, problem) in [
             ("redlock:a,b,c", "missing host"),
-            ("redis://a,b,c", "unknown scheme"),
-            ("nothing", "missing scheme"),
-            ("redlock://a,,c", "invalid host"),
             ("redlock://a,b,c:x", "port is not a number"),
-            ("redlock://a,b,c/x", "database is not a number"),
             ("redlock://user@a,b,c", "user without a password"),
             ("redlock://a,b", "2 given"),
             ("redlock://a,b,a:6379", "a:6379 twice"),
@@ -147,8 +143,6 @@ mod tests {
             let error = places(url).expect_err(url).to_string();
             assert!(error.contains(problem), "{url}: {error}");
         }
-        let secret = places("redlock://user:zq7k2@a,b:x,c").unwrap_err();
-        assert!(!format!("{secret:?} {secret:#?}").contains("zq7k2"), "{secret:?}");
         let servers = || RedlockOptions::from_url("redlock://a,b,c").unwrap();
         for (options, option) in [
             (servers().node_timeout(Duration::ZERO), "node_timeout"),

@@ -73,24 +73,3 @@ impl Voters {
         if self.quorum.is_met(heard) { Ok(verdicts(&counts)) } else { Err(self.quorum.too_few(silent)) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn renewal_is_decided_by_a_majority() {
-        let (renewed, taken) = (Renewal::Renewed, Renewal::Lost(LossCause::TakenOver));
-        let verdict = |answers: &[Renewal]| {
-            let mut count = RenewalCount::default();
-            for answer in answers {
-                count.add(*answer);
-            }
-            count.verdict(Quorum { servers: 5 })
-        };
-        assert_eq!(verdict(&[renewed, renewed, taken, taken]), Renewal::Unanswered);
-        assert_eq!(verdict(&[renewed, renewed, taken, taken, taken]), taken);
-        assert_eq!(verdict(&[renewed, renewed, taken, taken, renewed]), renewed);
-        assert_eq!(verdict(&[]), Renewal::Unanswered);
-    }
-}

@@ -152,29 +152,3 @@ impl Ending {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redlock::RedlockOptions;
-
-    /// As of a claim that waits while a server hangs.
-    #[tokio::test]
-    async fn unconfirmed_ending_is_repeated_by_one_task_per_server() {
-        let options = RedlockOptions::from_url("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").unwrap();
-        let voters = Voters::new(options.check().unwrap());
-        let (name, claim, lease) = (Name::new("a").unwrap(), ClaimId::new(), Duration::from_mins(10));
-        for attempt in 1..=5 {
-            let ending = Ending { name: name.clone(), claim, attempt, lease };
-            let mut answers = voters.end(&ending, 0..3);
-            while let Some((_, answer)) = answers.next().await {
-                assert!(answer.unwrap_err().error.is_unavailable());
-            }
-        }
-        let begin = Instant::now();
-        while voters.endings.len() != 3 {
-            assert!(begin.elapsed() < Duration::from_secs(10), "{} tasks", voters.endings.len());
-            sleep(Duration::from_millis(5)).await;
-        }
-    }
-}

@@ -42,17 +42,6 @@ pub(crate) fn read(how: &str, take: NonZeroU32) -> Option<Mode> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn modes_are_read_as_written() {
-        let number = |n| NonZeroU32::new(n).unwrap();
-        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { take: number(2), of: number(u32::MAX) }] {
-            assert_eq!(read(&ModeText(mode).to_string(), number(take(mode))), Some(mode));
-        }
-        for nonsense in ["", "permits of 0", "permits of 05", "permits of -1", "reader"] {
-            assert_eq!(read(nonsense, number(1)), None);
-        }
-    }
-
     proptest::proptest! {
         #[test]
         fn only_written_modes_are_read(how in ".*|(alone|readers|permits of [0-9+-]{0,11}) ?") {

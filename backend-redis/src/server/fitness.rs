@@ -138,12 +138,6 @@ mod tests {
     }
 
     #[test]
-    fn run_id_is_read_from_server_info() {
-        assert_eq!(run_id("# Server\r\nrun_id:0f3c\r\n").as_deref(), Some("0f3c"));
-        assert_eq!((run_id("run_id:\r\n"), run_id("# Server\r\n")), (None, None));
-    }
-
-    #[test]
     fn servers_that_cannot_keep_locks_are_refused() {
         assert_eq!(refusal("redis_version:7.0.15\r\nrole:master\r\ncluster_enabled:0\r\n"), None);
         assert_eq!(refusal(""), None);

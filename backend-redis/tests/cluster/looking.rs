@@ -2,6 +2,7 @@
 
 use crate::{LEASE, begin_to_move, claim, end_move, grant, in_time, master_of, move_keys, name_at};
 use std::{future::poll_fn, task::Poll};
+use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Name, Release, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
 use tenure_testbed::{Kind, Member, Server};
@@ -37,7 +38,7 @@ async fn look_up_that_takes_long_costs_no_lease_its_renewal() {
     moved(&members[from], &members[(from + 1) % 3]).await;
     // Half of those that are asked: the replicas, which the URL names too. All slots are served.
     for replica in &members[3..] {
-        replica.saboteur().freeze().await.unwrap();
+        replica.saboteur().hurt(Hurt::Freeze).await.unwrap();
     }
     finds_out(&backend).await;
     let renewal = in_time("nodes that it does not need", backend.renew(std::slice::from_ref(&held))).await;

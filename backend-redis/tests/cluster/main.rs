@@ -1,20 +1,19 @@
 //! Slots that move, and masters that die.
 
+#[path = "../common/claims.rs"]
+mod claims;
 mod looking;
 mod waking;
 
-use std::{sync::Arc, time::Duration};
-use tenure_conformance::pause;
-use tenure_core::{
-    Attempt, Backend, Claim, ClaimId, Error, Grant, HolderInfo, Locks, Mode, Name, Release, Renewal,
-};
+use claims::{HANG, LEASE, claim, in_time, said, until, waits};
+use futures_util::future::join_all;
+use std::time::Duration;
+use tenure_conformance::saboteur::Hurt;
+use tenure_core::{Backend, Error, Grant, Locks, Release, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
 use tenure_testbed::{Kind, Member, Server};
+use waking::listeners;
 
-/// Longer than any test takes: nothing is gone by itself.
-const LEASE: Duration = Duration::from_mins(10);
-/// In which everything comes that comes at all, a failover too.
-const HANG: Duration = Duration::from_mins(3);
 const SLOTS: u64 = 16_384;
 
 /// Connects as a user who has only the rights that docs/redis.md lists.
@@ -85,37 +84,8 @@ async fn name_at(server: &Server, master: usize) -> String {
     name
 }
 
-async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG, future).await.unwrap_or_else(|_| panic!("in vain: {what}"))
-}
-
-/// Looks again and again until something is so.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let waits = async {
-        while !so().await {
-            pause::look_again().await;
-        }
-    };
-    in_time(what, waits).await;
-}
-
 async fn grant(backend: &RedisBackend, name: &str) -> Grant {
-    match backend.try_acquire(&claim(name, LEASE)).await.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{name:?} is not free: {busy:?}"),
-    }
-}
-
-fn claim(name: &str, lease: Duration) -> Claim {
-    Claim {
-        id: ClaimId::new(),
-        name: Name::new(name).unwrap(),
-        mode: Mode::Exclusive,
-        lease,
-        waits: false,
-        reserve: 0,
-        holder: Arc::new(HolderInfo::here(None)),
-    }
+    claims::grant(backend, &claim(name, LEASE)).await
 }
 
 async fn is_there(member: &Member, name: &str) -> bool {
@@ -164,12 +134,10 @@ async fn cluster_slot_moved() {
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let guard = one.lock("{x}a").lease(Duration::from_secs(8)).acquire().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = other.lock("{x}a");
-        async move { lock.acquire().await }
-    });
-    let from = &members[master_of(&server, "{x}").await];
-    let to = &members[(master_of(&server, "{x}").await + 1) % 3];
+    let at = master_of(&server, "{x}").await;
+    let (from, to) = (&members[at], &members[(at + 1) % 3]);
+    let waiter = waits(locks(&server).await.lock("{x}a"));
+    until("it listens", async || listeners(from, "{x}a").await == 1).await;
     assert!(is_there(from, "{x}a").await);
     begin_to_move("{x}", from, to).await;
     // A node that receives a slot serves no script about two keys of which one is missing there.
@@ -182,6 +150,9 @@ async fn cluster_slot_moved() {
     end_move("{x}", from, to).await;
     let moved = guard.deadline();
     assert!(is_there(to, "{x}a").await && !is_there(from, "{x}a").await);
+    // The waiter takes the server's word that its slot has moved.
+    until("it listens there", async || listeners(to, "{x}a").await == 1).await;
+    assert_eq!(listeners(from, "{x}a").await, 0);
     in_time("another lock of the slot", one.lock("{x}b").acquire()).await.unwrap().release().await.unwrap();
     until("it is renewed at its new place", async || guard.deadline() > moved || !guard.is_held()).await;
     assert!(guard.is_held() && !waiter.is_finished(), "{:?}", guard.loss());
@@ -252,7 +223,7 @@ async fn slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
         tell::<()>(from, &["DEL", &key]).await;
     }
     end_move(&key, from, to).await;
-    to.saboteur().freeze().await.unwrap();
+    to.saboteur().hurt(Hurt::Freeze).await.unwrap();
     let renewal = tokio::time::timeout(lease / 6, backend.renew(&grants)).await;
     assert_eq!(renewal.expect("in time").unwrap(), [Renewal::Renewed, Renewal::Unanswered]);
     server.stop().await.unwrap();
@@ -266,21 +237,15 @@ async fn failed_look_up_answers_all_who_wait_for_it() {
     let options = options.connect_timeout(patience).response_timeout(patience);
     let backend = RedisBackend::connect(options).await.unwrap();
     for member in &server.members() {
-        member.saboteur().freeze().await.unwrap();
+        member.saboteur().hurt(Hurt::Freeze).await.unwrap();
     }
     // Only then does the client doubt what it knows of the slots.
     assert!(backend.try_acquire(&claim("a", LEASE)).await.unwrap_err().is_unavailable());
-    let mut tries = Vec::new();
-    for number in 0..100 {
-        let (backend, claim) = (backend.clone(), claim(&format!("name {number}"), LEASE));
-        tries.push(tokio::spawn(async move { backend.try_acquire(&claim).await }));
+    let claims: Vec<_> = (0..100).map(|number| claim(&format!("name {number}"), LEASE)).collect();
+    let all = join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
+    for one in in_time("an answer to all", all).await {
+        assert!(one.unwrap_err().is_unavailable());
     }
-    let all = async {
-        for one in tries {
-            assert!(one.await.unwrap().unwrap_err().is_unavailable());
-        }
-    };
-    in_time("an answer to all", all).await;
     server.stop().await.unwrap();
 }
 
@@ -293,18 +258,15 @@ async fn master_that_dies_costs_no_lock() {
     let held = one.lock(&names[0]).lease(LEASE).acquire().await.unwrap();
     // While a master is dead all nodes refuse every slot, until there is a new one. A third of it passes between renewals.
     let beside = one.lock(&names[1]).lease(Duration::from_mins(1)).acquire().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = other.lock(&names[0]);
-        async move { lock.acquire().await }
-    });
+    let waiter = waits(other.lock(&names[0]));
     replicated(&members[0], &names[0]).await;
     // To its clients it is dead. The nodes do not know, so none takes its place meanwhile.
-    members[0].saboteur().refuse().await.unwrap();
-    members[0].saboteur().cut().await.unwrap();
+    members[0].saboteur().hurt(Hurt::Refuse).await.unwrap();
+    members[0].saboteur().hurt(Hurt::Cut).await.unwrap();
     // The others go on, and do not wait for a new master.
     let guard = other.lock(&names[2]).try_acquire().await.unwrap().expect("it is free");
     guard.release().await.unwrap();
-    members[0].saboteur().kill().await.unwrap();
+    members[0].saboteur().hurt(Hurt::Kill).await.unwrap();
     until("a new master, which knows the holder", async || {
         one.holders(&names[0]).await.is_ok_and(|holders| holders.len() == 1)
     })
@@ -326,8 +288,7 @@ async fn what_a_person_may_get_wrong() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
     let refusal = async |url: &str| {
         let error = RedisBackend::connect(RedisOptions::from_url(url).unwrap()).await.expect_err(url);
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        (format!("{error}: {source}"), error)
+        (said(&error), error)
     };
     let (text, error) = refusal(&server.members()[0].url()).await;
     assert!(matches!(error, Error::Store { .. }) && text.contains("write redis+cluster:"), "{text}");

@@ -1,13 +1,11 @@
-//! How waiters in a Cluster learn of releases.
+//! The wake-up in a Cluster.
 
-use crate::{
-    HANG, backend, begin_to_move, claim, end_move, grant, in_time, locks, master_of, move_keys, tell, until,
-};
+use crate::{HANG, backend, claim, grant, in_time, master_of, tell, until};
 use tenure_core::Backend;
 use tenure_testbed::{Kind, Member, Server};
 
 /// How many clients listen to a lock's channel at a node.
-async fn listeners(member: &Member, name: &str) -> u64 {
+pub(crate) async fn listeners(member: &Member, name: &str) -> u64 {
     let (_, count): (String, u64) = tell(member, &["PUBSUB", "SHARDNUMSUB", &format!("tenure:{name}")]).await;
     count
 }
@@ -21,26 +19,6 @@ async fn broadcasts(server: &Server) -> u64 {
         sent += line.map_or(0, |count| count.parse().unwrap());
     }
     sent
-}
-
-/// Takes the server's word that its slot has moved.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_follows_its_slot_and_is_woken_there() {
-    let server = Server::find(Kind::RedisCluster).await.unwrap();
-    let (members, at) = (server.members(), master_of(&server, "{x}").await);
-    let (from, to) = (&members[at], &members[(at + 1) % 3]);
-    let (one, other) = (locks(&server).await, locks(&server).await);
-    let guard = one.lock("{x}a").acquire().await.unwrap();
-    let waiter = tokio::spawn(async move { other.lock("{x}a").acquire().await });
-    until("it listens", async || listeners(from, "{x}a").await == 1).await;
-    begin_to_move("{x}", from, to).await;
-    move_keys("{x}", from, to).await;
-    end_move("{x}", from, to).await;
-    until("it listens there", async || listeners(to, "{x}a").await == 1).await;
-    assert_eq!(listeners(from, "{x}a").await, 0);
-    guard.release().await.unwrap();
-    in_time("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
-    server.stop().await.unwrap();
 }
 
 /// `wait_for_release` asks nothing, so a push alone ends it.

@@ -1,6 +1,6 @@
 //! Foreign data in tenure's keys never counts as a free lock.
 
-use crate::{LEASE, claim, grant, permits, server::Server, until};
+use crate::{LEASE, acquires, claim, grant, permits, server::Server, until};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
@@ -139,10 +139,7 @@ async fn a_release_does_not_stumble_over_a_counter() {
     let server = Server::start();
     let fair = server.fair().await;
     let held = grant(&fair, &claim("a", LEASE)).await;
-    let waiter = tokio::spawn({
-        let fair = fair.clone();
-        async move { fair.acquire(&Claim { waits: true, ..claim("a", LEASE) }).await }
-    });
+    let waiter = acquires(&fair, &Claim { waits: true, ..claim("a", LEASE) });
     until("it waits", || server.tell::<u64>(&["ZCARD", QUEUE]) == 1).await;
     server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST + 1)]);
     assert!(matches!(fair.release(&held).await.unwrap(), Release::Released { .. }));

@@ -1,29 +1,13 @@
 //! A server whose memory is full: it grants nothing, and what is held can still be renewed and released.
 
-use crate::{LEASE, claim, claim_in, grant, permits, server::Server, until};
+use crate::{LEASE, acquires, claim, claim_in, grant, permits, server::Server, until};
+use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_core::{Attempt, Backend, Claim, Conversion, Error, Grant, Locks, Mode, Release, Renewal};
 use tenure_redis::RedisBackend;
 
 fn fill(server: &Server) {
     server.tell::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-}
-
-#[tokio::test]
-async fn held_name_is_busy_for_others_and_granted_again_to_its_claim() {
-    let server = Server::start();
-    for backend in server.both().await {
-        let (holds, other) = (claim("a", LEASE), claim("a", LEASE));
-        let held = grant(&backend, &holds).await;
-        fill(&server);
-        let tried = backend.try_acquire(&other).await.unwrap();
-        assert!(matches!(tried, Attempt::Busy { .. }), "{tried:?}");
-        let Attempt::Granted(again) = backend.try_acquire(&holds).await.unwrap() else { panic!("it holds") };
-        assert_eq!(again.token, held.token);
-        assert!(backend.try_acquire(&claim("b", LEASE)).await.is_err(), "it is full");
-        backend.release(&held).await.unwrap();
-        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    }
 }
 
 /// Of each kind some, those first whose renewal writes more than a time to live.
@@ -82,21 +66,31 @@ async fn held_names_are_renewed_converted_and_released() {
 async fn new_grants_are_refused_and_the_error_says_why() {
     let server = Server::start();
     for backend in server.both().await {
-        let held = grant(&backend, &claim_in(Mode::Shared, "readers")).await;
+        let (shared, alone) = (claim_in(Mode::Shared, "readers"), claim("alone", LEASE));
+        let (held, first) = (grant(&backend, &shared).await, grant(&backend, &alone).await);
         fill(&server);
+        let tried = backend.try_acquire(&claim("alone", LEASE)).await.unwrap();
+        assert!(matches!(tried, Attempt::Busy { .. }), "{tried:?}");
+        assert_eq!(grant(&backend, &alone).await.token, first.token, "it holds");
         for (name, mode) in [
             ("free", Mode::Exclusive),
             ("free", Mode::Shared),
             ("free", permits(1, 3)),
             ("readers", Mode::Shared),
         ] {
-            let error = backend.try_acquire(&claim_in(mode, name)).await.unwrap_err();
-            assert!(!error.is_unavailable() && error.to_string().contains("no memory left"), "{error}");
+            // One is sent alone, and the others as one call.
+            let claims = [(); 4].map(|()| claim_in(mode, name));
+            for attempt in join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await {
+                let error = attempt.unwrap_err();
+                assert!(!error.is_unavailable() && error.to_string().contains("no memory left"), "{error}");
+            }
         }
         let all = Locks::new(backend.clone()).all(["free", "free too"]).try_acquire().await;
         assert!(matches!(all, Err(Error::Store { .. })), "{all:?}");
         assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:free"]), 0);
-        assert_eq!(backend.release(&held).await.unwrap(), Release::Released { awaited: false });
+        for grant in [held, first] {
+            assert_eq!(backend.release(&grant).await.unwrap(), Release::Released { awaited: false });
+        }
         server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 }
@@ -109,10 +103,7 @@ async fn lock_is_handed_over() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let held = grant(&fair, &claim_in(mode, "a")).await;
         let next = Claim { waits: true, ..claim("a", LEASE) };
-        let waiter = tokio::spawn({
-            let (fair, next) = (fair.clone(), next.clone());
-            async move { fair.acquire(&next).await }
-        });
+        let waiter = acquires(&fair, &next);
         until("it waits", || server.tell::<u64>(&["ZCARD", "tenure:a\u{1f}{tenure:a}q"]) == 1).await;
         fill(&server);
         assert!(matches!(fair.release(&held).await.unwrap(), Release::Released { .. }));

@@ -5,7 +5,6 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::OnceLock,
     time::Duration,
 };
 use tenure_core::Locks;
@@ -16,15 +15,10 @@ const REDIS_PY: &str = "redis==7.1.0";
 
 /// A Python with redis-py: the one that `TENURE_TEST_PYTHON` names, or one in a virtual environment of the tests' own.
 fn python() -> Result<PathBuf, String> {
-    static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let install = || match std::env::var_os("TENURE_TEST_PYTHON") {
-        Some(named) => Ok(named.into()),
-        None => install(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis-py")),
-    };
-    PYTHON.get_or_init(install).clone()
-}
-
-fn install(directory: &Path) -> Result<PathBuf, String> {
+    if let Some(named) = std::env::var_os("TENURE_TEST_PYTHON") {
+        return Ok(named.into());
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis-py");
     let python = directory.join("bin/python");
     let run = |program: &Path, arguments: &[&str]| {
         let ended = Command::new(program).args(arguments).stdout(Stdio::null()).output();

@@ -7,22 +7,6 @@ use tenure_core::{Attempt, AttemptAll, Backend, Claim, Grant, LossCause, Mode, R
 
 const RECORD: &str = "tenure:a\u{1f}{tenure:a}r";
 
-#[tokio::test]
-async fn key_is_prefix_and_name_and_value_is_the_claim() {
-    let server = Server::start();
-    let backend = server.backend().await;
-    let claim = claim("a", LEASE);
-    let grant = grant(&backend, &claim).await;
-    assert_eq!(server.tell::<String>(&["GET", "tenure:a"]), claim.id.to_string());
-    let left: i64 = server.tell(&["PTTL", "tenure:a"]);
-    assert!((500_000..=600_000).contains(&left), "{left}");
-    assert_eq!(backend.release(&grant).await.unwrap(), Release::Released { awaited: false });
-    let left: Vec<String> = server.tell(&["KEYS", "*"]);
-    assert_eq!(left, [RECORD]);
-    let remembered: i64 = server.tell(&["TTL", RECORD]);
-    assert!((86_000..=86_400).contains(&remembered), "{remembered}");
-}
-
 /// It serves all who hold the lock, and so outlasts the longest of their leases.
 #[tokio::test]
 async fn short_lease_shortens_no_memory_of_a_lock() {
@@ -101,28 +85,6 @@ async fn claim_is_granted_again_with_its_token_and_no_shorter_lease() {
     assert!(matches!(backend.try_acquire_all(&claims).await.unwrap(), AttemptAll::Granted(_)));
     let left = |key: &str| server.tell::<u64>(&["PTTL", key]);
     assert!(left("tenure:a") < 300_000 && left("tenure:b") > 300_000);
-}
-
-#[tokio::test]
-async fn token_is_the_clock_or_one_more_than_the_last() {
-    let server = Server::start();
-    let backend = server.backend().await;
-    let grants = async || {
-        let held = grant(&backend, &claim("a", LEASE)).await;
-        backend.release(&held).await.unwrap();
-        held.token.get()
-    };
-    let time = || u64::try_from(server.time().as_micros()).unwrap();
-    let before = time();
-    let first = grants().await;
-    assert!(before < first && first < time(), "{before} {first}");
-    server.tell::<()>(&["FLUSHALL"]);
-    let second = grants().await;
-    assert!(first < second && second < time());
-    // As if the clock had been set back by years.
-    server.tell::<()>(&["SET", RECORD, "4000000000000009 somebody 1 host "]);
-    assert_eq!(grants().await, 4_000_000_000_000_010);
-    assert_eq!(grants().await, 4_000_000_000_000_011);
 }
 
 #[tokio::test]
@@ -238,4 +200,35 @@ async fn longest_lease_is_granted_and_remembered_for_longer() {
         backend.try_acquire(&crate::claim("a", LEASE)).await.unwrap(),
         Attempt::Busy { expires_in: Some(left) } if left > Duration::from_hours(364 * 24)
     ));
+}
+
+/// A key that lasts longer keeps out foreign clients.
+#[tokio::test]
+async fn key_lasts_as_long_as_the_longest_lease() {
+    let server = Server::start();
+    let left = || Duration::from_millis(server.tell::<u64>(&["PTTL", "tenure:a"]));
+    for backend in server.both().await {
+        let reader = |lease| Claim { lease, ..claim_in(Mode::Shared, "a") };
+        let short = grant(&backend, &reader(LEASE)).await;
+        let long = grant(&backend, &reader(LEASE * 2)).await;
+        assert!(left() > LEASE * 3 / 2);
+        backend.release(&long).await.unwrap();
+        assert!(left() <= LEASE);
+        backend.release(&short).await.unwrap();
+        assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
+    }
+}
+
+/// More than there are withdrawals that are remembered.
+#[tokio::test]
+async fn sixty_readers_put_out_by_force_are_told_so() {
+    let server = Server::start();
+    for backend in server.both().await {
+        let mut held = Vec::new();
+        for _ in 0..60 {
+            held.push(grant(&backend, &claim_in(Mode::Shared, "a")).await);
+        }
+        assert_eq!(backend.force_release(&held[0].name).await.unwrap().len(), 60);
+        assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Lost(LossCause::Forced); 60]);
+    }
 }

@@ -1,6 +1,8 @@
 //! Requests that arrive when their claims have been withdrawn.
 
-use crate::{LEASE, claim, claim_in, grant, hold, in_time, let_go, permits, proxy_to, server::Server, until};
+use crate::{
+    LEASE, acquires, claim, claim_in, grant, hold, in_time, let_go, permits, proxy_to, server::Server, until,
+};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_core::{Attempt, Backend, Claim, Mode};
@@ -63,10 +65,7 @@ async fn late_request_of_a_withdrawn_claim_is_not_queued() {
     let (one, backend) = (server.fair().await, RedisBackend::connect(options.fair(true)).await.unwrap());
     let held = grant(&one, &claim("a", LEASE)).await;
     let given_up = claim("a", LEASE);
-    let task = tokio::spawn({
-        let (backend, claim) = (backend.clone(), given_up.clone());
-        async move { backend.acquire(&claim).await.map(drop) }
-    });
+    let task = acquires(&backend, &given_up);
     until("it stands in the queue", || waiting() == 1).await;
     let held_up = hold(&proxy);
     assert!(task.await.unwrap().unwrap_err().is_unavailable());

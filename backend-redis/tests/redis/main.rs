@@ -1,5 +1,7 @@
 //! The store on real servers: what the conformance suite cannot see from above.
 
+#[path = "../common/claims.rs"]
+mod claims;
 mod fences;
 mod foreign;
 mod format;
@@ -9,7 +11,6 @@ mod interop;
 mod keys;
 mod latches;
 mod late;
-mod modes;
 mod notices;
 mod outages;
 mod people;
@@ -24,38 +25,20 @@ mod together;
 mod turns;
 mod upgrades;
 
+use claims::{HANG, LEASE, claim, grant, in_time, said, waits};
 use server::Server;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
-    sync::Arc,
     time::Duration,
 };
 use tenure_conformance::{
-    pause,
     proxy::{Connection, Flow, Proxy},
     saboteur::Direction,
 };
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name};
-use tenure_redis::RedisOptions;
-
-/// Longer than any test takes: nothing is gone by itself.
-const LEASE: Duration = Duration::from_mins(10);
-/// In which everything comes that comes at all, on a busy machine too.
-const HANG: Duration = Duration::from_mins(3);
-
-/// A claim of a name, for requests below `Locks`.
-fn claim(name: &str, lease: Duration) -> Claim {
-    Claim {
-        id: ClaimId::new(),
-        name: Name::new(name).expect("a name"),
-        mode: Mode::Exclusive,
-        lease,
-        waits: false,
-        reserve: 0,
-        holder: Arc::new(HolderInfo::here(None)),
-    }
-}
+use tenure_core::{Backend, Claim, Grant, Mode, StoreError};
+use tenure_redis::{RedisBackend, RedisOptions};
+use tokio::task::JoinHandle;
 
 /// A claim in this mode.
 fn claim_in(mode: Mode, name: &str) -> Claim {
@@ -67,27 +50,15 @@ fn permits(take: u32, of: u32) -> Mode {
     Mode::Permit { take: number(take), of: number(of) }
 }
 
-/// The grant of a claim that is sure to be granted.
-async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
-    match backend.try_acquire(claim).await.expect("an answer") {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{:?} is not free: {busy:?}", claim.name),
-    }
+/// Waits for the grant of a claim in a task.
+fn acquires(backend: &RedisBackend, claim: &Claim) -> JoinHandle<Result<Grant, StoreError>> {
+    let (backend, claim) = (backend.clone(), claim.clone());
+    tokio::spawn(async move { backend.acquire(&claim).await })
 }
 
 /// Looks again and again until something is so.
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let waits = async {
-        while !so() {
-            pause::look_again().await;
-        }
-    };
-    in_time(what, waits).await;
-}
-
-async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let outcome = tokio::time::timeout(HANG, future).await;
-    outcome.unwrap_or_else(|_| panic!("in vain: {what}"))
+    claims::until(what, async || so()).await;
 }
 
 /// A proxy before a server, and the way through it. A server that gives no answer is given up soon, because some tests

@@ -1,13 +1,13 @@
 //! Requests and servers that go away and come back, on a server of this machine.
 
-use crate::{LEASE, claim, cut, grant, in_time, proxy_to, server::Server, until};
+use crate::{LEASE, claim, cut, grant, in_time, proxy_to, server::Server, until, waits};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, AttemptAll, Backend, Error, Locks, Renewal};
-use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_redis::RedisBackend;
 
 /// A client past a proxy.
 async fn behind_proxy(server: &Server) -> (Proxy, RedisBackend) {
@@ -39,8 +39,7 @@ async fn idle_connections_are_kept_alive() {
     let server = Server::start();
     let (proxy, backend) = behind_proxy(&server).await;
     let _held = server.locks().await.lock("a").acquire().await.unwrap();
-    let waiter = Locks::new(backend).lock("a");
-    let waiter = tokio::spawn(async move { waiter.acquire().await.map(drop) });
+    let waiter = waits(Locks::new(backend).lock("a"));
     until("both connections are kept alive", || {
         let soon = |left: Option<Duration>| left.is_some_and(|left| left <= Duration::from_secs(30));
         let keepalives = keepalives(proxy.address().port());
@@ -146,28 +145,6 @@ async fn refused_attempt_sent_twice_is_withdrawn() {
     assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
 }
 
-/// A server that runs a long script refuses all requests, also that for a database.
-#[tokio::test]
-async fn long_script_is_waited_for() {
-    let server = Server::with(&["--lua-time-limit", "100"]);
-    let options = RedisOptions::from_url(&format!("{}/2", server.tcp_url())).unwrap();
-    let locks = Locks::new(RedisBackend::connect(options).await.unwrap());
-    let mut connection = server.connection();
-    let endless = tokio::task::spawn_blocking(move || {
-        redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection)
-    });
-    let is_busy = |error: redis::RedisError| error.code() == Some("BUSY");
-    until("it is busy", || redis::cmd("PING").exec(&mut server.connection()).is_err_and(is_busy)).await;
-    // On the present connection, and on the one that replaces it.
-    for _ in 0..2 {
-        let error = locks.lock("a").try_acquire().await.unwrap_err();
-        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    }
-    server.tell::<()>(&["SCRIPT", "KILL"]);
-    assert!(endless.await.unwrap().is_err());
-    in_time("the grant", locks.lock("a").acquire()).await.unwrap().release().await.unwrap();
-}
-
 /// Many who find the server gone make one attempt to connect together.
 #[tokio::test]
 async fn returning_server_is_not_met_by_a_storm() {
@@ -178,16 +155,11 @@ async fn returning_server_is_not_met_by_a_storm() {
     cut(&proxy);
     let made = || proxy.counters().accepted;
     let before = made();
-    let waits: Vec<_> = (0..200)
-        .map(|number| {
-            let lock = locks.lock(format!("lock {number}"));
-            tokio::spawn(async move { lock.acquire().await.map(drop) })
-        })
-        .collect();
+    let all: Vec<_> = (0..200).map(|number| waits(locks.lock(format!("lock {number}")))).collect();
     until("it is asked again", || made() > before + 2).await;
     server.start_again();
-    for wait in waits {
-        in_time("the grant", wait).await.unwrap().unwrap();
+    for wait in all {
+        drop(in_time("the grant", wait).await.unwrap().unwrap());
     }
     assert!(made() - before < 100, "{} connections for 200 waits", made() - before);
     locks.close().await;

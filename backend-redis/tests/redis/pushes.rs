@@ -1,7 +1,7 @@
 //! How the server tells waiters of a release without a queue, and what waiting costs. `wait_for_release` asks nothing, so
 //! a push alone ends it.
 
-use crate::{HANG, LEASE, claim, claim_in, grant, in_time, server::Server, until};
+use crate::{HANG, LEASE, acquires, claim, claim_in, grant, in_time, server::Server, until, waits};
 use futures_util::future::join_all;
 use tenure_core::{Backend, Claim, Locks, Mode, Release, StoreError};
 use tenure_redis::{RedisBackend, RedisOptions};
@@ -43,13 +43,19 @@ async fn release_is_pushed_by_every_kind_of_server() {
             RedisBackend::connect(RedisOptions::from_url(&url).unwrap()).await.unwrap()
         };
         let (one, other) = (connect().await, connect().await);
-        let listeners = || server.tell::<(String, u64)>(&["PUBSUB", channels, "tenure:a"]).1;
+        let listeners =
+            |name: &str| server.tell::<(String, u64)>(&["PUBSUB", channels, &format!("tenure:{name}")]).1;
         let held = grant(&one, &claim("a", LEASE)).await;
         let waiter = listen(&other, claim("a", LEASE));
-        until("the waiter listens", || listeners() == 1).await;
+        until("the waiter listens", || listeners("a") == 1).await;
         assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: true }, "{lacks:?}");
         is_told(waiter).await;
-        until("the channel is left", || listeners() == 0).await;
+        until("the channel is left", || listeners("a") == 0).await;
+        let names = ["a", "b", "c"];
+        let waiters = names.map(|name| listen(&other, claim(name, LEASE)));
+        until("all listen", || names.iter().all(|name| listeners(name) == 1)).await;
+        waiters.iter().for_each(JoinHandle::abort);
+        until("they give up", || names.iter().all(|name| listeners(name) == 0)).await;
         let held = grant(&one, &claim("a", LEASE)).await;
         assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: false }, "{lacks:?}");
     }
@@ -92,13 +98,12 @@ async fn refused_channel_costs_only_its_own_waiters() {
     }
 }
 
-/// Two clients of one backend share its subscriptions, so the server counts both as one subscriber. When one of them
-/// closes the connection, or the server does, the other listens on a new one, and may have missed something.
+/// They share its subscriptions. When the server closes the connection, each may have missed something.
 #[tokio::test]
 async fn waiters_of_one_client_share_a_connection() {
     let server = Server::start();
     let (holder, shared) = (server.backend().await, server.backend().await);
-    let held = grant(&holder, &claim("a", LEASE)).await;
+    grant(&holder, &claim("a", LEASE)).await;
     grant(&holder, &claim("b", LEASE)).await;
     let also = listen(&shared, claim("b", LEASE));
     let subscribers = || server.tell::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]);
@@ -109,18 +114,6 @@ async fn waiters_of_one_client_share_a_connection() {
     assert_eq!(server.tell::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
     is_told(waiter).await;
     is_told(also).await;
-    let waiter = tokio::spawn({
-        let lock = Locks::new(shared.clone()).lock("a");
-        async move { lock.acquire().await }
-    });
-    until_listening(&server, 1).await;
-    // Each line begins with the connection's number.
-    let connection = || subscribers().split(' ').next().map(str::to_owned);
-    let before = connection();
-    shared.close().await;
-    until("it listens again", || connection() != before && server.listeners("a") == 1).await;
-    assert_eq!(holder.release(&held).await.unwrap(), Release::Released { awaited: true });
-    in_time("the grant", waiter).await.unwrap().unwrap().release().await.unwrap();
     shared.close().await;
     until("the connection is closed", || subscribers().is_empty()).await;
 }
@@ -149,8 +142,7 @@ async fn hundred_waiting_tasks_ask_once_a_second_at_most() {
         let (holder, locks) = (client().await, Locks::new(client().await));
         grant(&holder, &claim("a", LEASE)).await;
         for _ in 0..100 {
-            let lock = locks.lock("a");
-            tokio::spawn(async move { lock.acquire().await.map(drop) });
+            drop(waits(locks.lock("a")));
         }
         // By its third call it is asleep between two of them.
         let called = || server.scripts_called();
@@ -165,25 +157,6 @@ async fn hundred_waiting_tasks_ask_once_a_second_at_most() {
     join_all(asks).await;
 }
 
-#[tokio::test]
-async fn no_channel_is_left_when_all_give_up() {
-    let server = Server::start();
-    let (holder, locks) = (server.backend().await, server.locks().await);
-    let mut tasks = Vec::new();
-    for number in 0..50 {
-        let name = format!("lock {number}");
-        grant(&holder, &claim(&name, LEASE)).await;
-        let lock = locks.lock(&name);
-        tasks.push(tokio::spawn(async move { lock.acquire().await }));
-    }
-    let channels = || server.tell::<Vec<String>>(&["PUBSUB", "CHANNELS", "*"]).len();
-    until("all listen", || channels() == 50).await;
-    tasks.iter().for_each(JoinHandle::abort);
-    until("no channel is left", || channels() == 0).await;
-    locks.close().await;
-    assert_eq!(locks.names_in_use(), 0);
-}
-
 /// A writer that waits stops newcomers for as long as it is heard of. Readers are told when it gives up.
 #[tokio::test]
 async fn waiting_writer_stops_readers_until_it_gives_up() {
@@ -196,10 +169,7 @@ async fn waiting_writer_stops_readers_until_it_gives_up() {
     assert!(busy(tries(Mode::Exclusive).await));
     assert_eq!(server.tell::<u64>(&["EXISTS", STOP]), 0, "it only tried");
     let waits = Claim { waits: true, ..claim("a", LEASE) };
-    let writer = tokio::spawn({
-        let (other, waits) = (other.clone(), waits.clone());
-        async move { other.acquire(&waits).await }
-    });
+    let writer = acquires(&other, &waits);
     let left = || server.tell::<i64>(&["PTTL", STOP]);
     until("it stops newcomers", || left() > 0).await;
     assert!(busy(tries(Mode::Shared).await));

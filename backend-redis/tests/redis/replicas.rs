@@ -1,6 +1,6 @@
 //! Grants that replicas must have, and what becomes of them when one request is held up.
 
-use crate::{HANG, LEASE, claim, grant, hold, let_go, proxy_to, server::Server, until};
+use crate::{HANG, LEASE, claim, grant, hold, let_go, proxy_to, server::Server, until, waits};
 use std::{future::poll_fn, pin::Pin, task::Poll};
 use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, Backend, Locks};
@@ -51,10 +51,7 @@ async fn late_end_of_a_grant_leaves_the_next_one_alone() {
     let locks = Locks::new(backend);
     // Attempts have a connection of their own, which is made later and so not held up.
     let held = hold(&proxy);
-    let waiter = tokio::spawn({
-        let lock = locks.lock("a").lease(LEASE);
-        async move { lock.acquire().await }
-    });
+    let waiter = waits(locks.lock("a").lease(LEASE));
     until("it is asked for again", || server.calls(&["wait"]) >= 2).await;
     replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
     let guard = waiter.await.unwrap().unwrap();

@@ -1,24 +1,26 @@
 //! Users who lack a right: an operation succeeds as a whole, or its error names the right.
 
-use crate::{HANG, LEASE, claim, claim_in, grant, in_time, permits, server::Server, until};
+use crate::{
+    HANG, LEASE, claim, claim_in, grant, in_time, input::refusal_with, permits, server::Server, until,
+};
 use redis::Value;
 use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, AttemptAll, Backend, Claim, ClaimId, Conversion, Grant, LatchState, LatchStep, LossCause, Mode,
-    Name, Release, Renewal, StoreError, Token,
+    Attempt, AttemptAll, Backend, Claim, ClaimId, Conversion, Error, Grant, LatchState, LatchStep, LossCause,
+    Mode, Name, Release, Renewal, StoreError, Token,
 };
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 
 const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
 
 /// The rights that docs/redis.md lists for a user.
-pub(crate) fn documented() -> &'static str {
+fn documented() -> &'static str {
     let page = include_str!("../../../docs/redis.md");
     page.split("```").find_map(|block| block.trim().strip_prefix("ACL SETUSER")).expect("rules").trim()
 }
 
 /// Makes the user `app`, with these rights.
-pub(crate) fn permit(server: &Server) {
+fn permit(server: &Server) {
     let rules = documented().replace("SECRET", "zq7k2");
     server.tell::<()>(&["ACL", "SETUSER"].into_iter().chain(rules.split_whitespace()).collect::<Vec<_>>());
 }
@@ -321,11 +323,7 @@ fn name() -> Name {
     Name::new("a").unwrap()
 }
 
-async fn connect(
-    kind: Kind,
-    servers: &[Server],
-    login: &str,
-) -> Result<Arc<dyn Backend>, tenure_core::Error> {
+async fn connect(kind: Kind, servers: &[Server], login: &str) -> Result<Arc<dyn Backend>, Error> {
     let hosts: Vec<String> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
     Ok(if kind == Kind::Redlock {
         let options = RedlockOptions::from_url(&format!("redlock://{login}{}", hosts.join(",")))?;
@@ -343,9 +341,17 @@ async fn connect(
 
 #[tokio::test]
 async fn documented_rights_suffice() {
+    // The error for what a user may not do leads to the crate's documentation.
+    let crate_page = include_str!("../../src/lib.rs").replace("//! ", "");
+    assert!(crate_page.contains(documented()), "src/lib.rs has other rules than docs/redis.md");
     for kind in [Kind::Plain, Kind::Fair, Kind::Redlock, Kind::Cluster, Kind::Replicated] {
         Trial::start(kind).await.all().await;
     }
+    let server = Server::start();
+    permit(&server);
+    let options = RedisOptions::from_url(&server.tcp_url()).unwrap().credentials("app", "zq7k2");
+    let (error, text) = refusal_with(options.prefix("other:")).await;
+    assert!(matches!(error, Error::Store { .. }) && text.contains("denies this user"), "{text}");
 }
 
 /// Redis carries out a script until it comes to the command that it refuses.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use tenure_core::{Locks, lease};
+use tenure_core::Locks;
 use tenure_redis::{RedisBackend, RedisOptions};
 use tenure_testbed::free_port;
 
@@ -92,10 +92,6 @@ impl Server {
         RedisBackend::connect(self.options().fair(true)).await.expect("a server")
     }
 
-    pub(crate) async fn locks_fair(&self) -> Locks {
-        Locks::new(self.fair().await)
-    }
-
     /// A client of each kind.
     pub(crate) async fn both(&self) -> [RedisBackend; 2] {
         [self.backend().await, self.fair().await]
@@ -103,7 +99,7 @@ impl Server {
 
     /// A new client's locks.
     pub(crate) async fn locks(&self) -> Locks {
-        Locks::with_lease(self.backend().await, lease::DEFAULT_LEASE).expect("a lease")
+        Locks::new(self.backend().await)
     }
 
     /// A connection past tenure.

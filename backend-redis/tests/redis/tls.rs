@@ -1,6 +1,6 @@
 //! Servers that speak TLS: one, several, and those that name others.
 
-use crate::{LEASE, claim, grant, input::refusal_with, server::Server, until};
+use crate::{LEASE, claim, grant, input::refusal_with, server::Server, until, waits};
 use std::{
     net::TcpStream,
     path::Path,
@@ -74,8 +74,7 @@ async fn is_a_store(one: impl Backend, other: impl Backend, name: &str) {
     let (one, other) = (Locks::new(one), Locks::new(other));
     let guard = one.lock(name).acquire().await.unwrap();
     assert!(other.lock(name).try_acquire().await.unwrap().is_none());
-    let (lock, first) = (other.lock(name), guard.token());
-    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let (waiter, first) = (waits(other.lock(name)), guard.token());
     guard.release().await.unwrap();
     let next = waiter.await.unwrap().unwrap();
     assert!(next.token() > first);
@@ -99,18 +98,6 @@ async fn over_tls_and_not() {
     assert!(text.contains("rediss:"), "{error:?} {text}");
 }
 
-/// As redis-server does by default.
-#[tokio::test]
-async fn server_demands_a_client_certificate() {
-    let (certificate, [port]) = (Certificate::make(), free_ports());
-    let _server = certificate.server(port, &[]);
-    let url = |presents| format!("rediss://localhost:{port}{}", certificate.parameters(presents));
-    let connect = || async { RedisBackend::connect(at(&url(true))).await.unwrap() };
-    is_a_store(connect().await, connect().await, "a").await;
-    let (error, text) = refusal_with(at(&url(false))).await;
-    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("tls_cert"), "{error:?} {text}");
-}
-
 #[tokio::test]
 async fn redlock_over_tls() {
     let (certificate, ports) = (Certificate::make(), free_ports::<3>());
@@ -123,6 +110,10 @@ async fn redlock_over_tls() {
     let error = RedlockBackend::connect(options("")).await.unwrap_err();
     let text = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(text.contains("with tls_ca"), "{error} {text}");
+    // Each demands a client's certificate, as redis-server does by default.
+    let one = at(&format!("rediss://localhost:{}{}", ports[0], certificate.parameters(false)));
+    let (error, text) = refusal_with(one).await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("tls_cert"), "{error:?} {text}");
 }
 
 /// The nodes know each other, and are known, by numbers and by a name; both are in the certificate.

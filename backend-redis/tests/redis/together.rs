@@ -1,6 +1,6 @@
 //! Requests about many names at once. Calls of the same script are sent as one.
 
-use crate::{HANG, LEASE, claim, cut, grant, proxy_to, server::Server, until};
+use crate::{HANG, LEASE, acquires, claim, cut, grant, proxy_to, server::Server, until};
 use futures_util::future::join_all;
 use std::collections::HashSet;
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
@@ -119,8 +119,7 @@ async fn waiters_that_ask_together_stand_in_order() {
     // And the client listens already, because of a waiter that stays: otherwise some would hear of it sooner, and ask
     // first.
     grant(&backend, &claim("b", LEASE)).await;
-    let (listening, waits) = (backend.clone(), Claim { waits: true, ..claim("b", LEASE) });
-    let listener = tokio::spawn(async move { listening.acquire(&waits).await });
+    let listener = acquires(&backend, &Claim { waits: true, ..claim("b", LEASE) });
     until("it listens", || server.tell::<u64>(&["ZCARD", "tenure:b\u{1f}{tenure:b}q"]) == 1).await;
     let waiters = claims(true);
     let queue = || server.tell::<Vec<String>>(&["ZRANGE", "tenure:a\u{1f}{tenure:a}q", "0", "-1"]);
@@ -133,36 +132,12 @@ async fn waiters_that_ask_together_stand_in_order() {
     listener.abort();
 }
 
-/// The server refuses each of them, so each caller learns what is wrong with the server.
-#[tokio::test]
-async fn servers_error_is_reported_per_call() {
-    let server = Server::start();
-    for (fair, mode) in [(false, Mode::Exclusive), (false, Mode::Shared), (true, Mode::Exclusive)] {
-        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
-        let claims = claims(mode);
-        all_released(&backend, &all_granted(&backend, &claims).await).await;
-        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-        for attempt in ask(&backend, &claims).await {
-            let error = attempt.unwrap_err();
-            assert!(!error.is_unavailable() && error.to_string().contains("no memory left"), "{error}");
-        }
-        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-        // It keeps its data, because that master cannot be reached.
-        server.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-        for attempt in ask(&backend, &claims).await {
-            let error = attempt.unwrap_err();
-            assert!(error.is_unavailable() && error.to_string().contains("read-only replica"), "{error}");
-        }
-        server.tell::<()>(&["REPLICAOF", "NO", "ONE"]);
-        all_released(&backend, &all_granted(&backend, &claims).await).await;
-    }
-}
-
-/// The server refuses every call, so the client does not ask again for each claim.
+/// The server refuses every call, so the client does not ask again for each claim. It also refuses to choose a database.
 #[tokio::test]
 async fn busy_server_is_left_alone() {
     let server = Server::with(&["--lua-time-limit", "1"]);
-    let backend = server.backend().await;
+    let options = RedisOptions::from_url(&format!("{}/2", server.tcp_url())).unwrap();
+    let backend = RedisBackend::connect(options.response_timeout(HANG)).await.unwrap();
     let claims = claims(Mode::Exclusive);
     all_released(&backend, &all_granted(&backend, &claims).await).await;
     let (mut connection, mut other) = (server.connection(), server.connection());
@@ -177,29 +152,14 @@ async fn busy_server_is_left_alone() {
         let error = attempt.unwrap_err();
         assert!(error.is_unavailable() && error.to_string().contains("is not ready"), "{error}");
     }
+    // On the connection that replaces that one.
+    let error = backend.try_acquire(&claims[0]).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
     redis::cmd("SCRIPT").arg("KILL").exec(&mut other).unwrap();
     assert!(script.join().unwrap().is_err());
     let refused = server.rejected("evalsha");
     assert!((1..=10).contains(&refused), "{refused} calls for {NAMES} names");
     all_released(&backend, &all_granted(&backend, &claims).await).await;
-}
-
-#[tokio::test]
-async fn server_that_forgot_the_scripts_learns_them_again() {
-    let server = Server::start();
-    let backend = server.backend().await;
-    let claims = claims(Mode::Exclusive);
-    for _ in 0..2 {
-        server.tell::<()>(&["SCRIPT", "FLUSH"]);
-        let grants = all_granted(&backend, &claims).await;
-        server.tell::<()>(&["SCRIPT", "FLUSH"]);
-        all_released(&backend, &grants).await;
-    }
-    all_released(&backend, &all_granted(&backend, &claims).await).await;
-    let before = server.scripts_called();
-    all_released(&backend, &all_granted(&backend, &claims).await).await;
-    let asked = server.scripts_called() - before;
-    assert!(asked <= 20, "{asked} calls for twice {NAMES} names");
 }
 
 /// The client knows the outcome of no call, so it asks for all again, and gets what was granted then.

@@ -1,6 +1,6 @@
 //! Fair mode: the queue, and how a lock is handed over.
 
-use crate::{LEASE, claim, claim_in, grant, in_time, permits, proxy_to, server::Server, until};
+use crate::{LEASE, acquires, claim, claim_in, grant, in_time, permits, proxy_to, server::Server, until};
 use std::time::Duration;
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Backend, Claim, Conversion, Grant, Locks, Mode, Name, Release, Standing, StoreError};
@@ -37,10 +37,7 @@ struct Queued {
 impl Queued {
     async fn new(server: &Server, backend: RedisBackend, mode: Mode) -> Self {
         let (before, claim) = (waiting(server), Claim { waits: true, ..claim_in(mode, "a") });
-        let task = tokio::spawn({
-            let (backend, claim) = (backend.clone(), claim.clone());
-            async move { backend.acquire(&claim).await }
-        });
+        let task = acquires(&backend, &claim);
         until("it stands in the queue", || waiting(server) == before + 1).await;
         let queued = Self { backend, claim, task };
         keep_alive(server, &queued.id());
@@ -156,13 +153,10 @@ async fn handed_over_lock_stands_for_less_than_a_second() {
     for lease in [LEASE, Duration::from_millis(300)] {
         let held = grant(&one, &claim("a", LEASE)).await;
         let next = claim("a", lease);
-        let task = tokio::spawn({
-            let (backend, claim) = (other.clone(), next.clone());
-            async move { backend.acquire(&claim).await.unwrap() }
-        });
+        let task = acquires(&other, &next);
         until("it stands in the queue", || waiting(&server) == 1).await;
         one.release(&held).await.unwrap();
-        let Grant { standing, claim, .. } = task.await.unwrap();
+        let Grant { standing, claim, .. } = task.await.unwrap().unwrap();
         let Standing::Lease { stands, .. } = standing else { panic!("a lease") };
         assert_eq!((stands, claim), (lease.min(Duration::from_millis(900)), next.id));
         assert!(server.tell::<i64>(&["PTTL", KEY]) <= i64::try_from(stands.as_millis()).unwrap());
@@ -236,21 +230,16 @@ async fn holder_cut_off_after_the_hand_over_knows_in_time() {
     keep_alive(&server, &server.tell::<Vec<String>>(&["ZRANGE", QUEUE, "0", "-1"])[0]);
     one.release(&held).await.unwrap();
     let first = in_time("its turn", task).await.unwrap();
-    let next = server.locks_fair().await.lock("a").acquire().await.unwrap();
+    let next = Locks::new(server.fair().await).lock("a").acquire().await.unwrap();
     assert!(!first.is_held(), "two hold the lock");
     assert!(next.token() > first.token());
 }
 
 #[tokio::test]
-async fn clients_with_and_without_a_queue_exclude_each_other() {
+async fn clients_with_and_without_a_queue_wake_each_other() {
     let server = Server::start();
     let [without, with] = server.both().await;
-    let busy = async |backend: &RedisBackend| {
-        let tried = backend.try_acquire(&claim("a", LEASE)).await.unwrap();
-        assert!(matches!(tried, tenure_core::Attempt::Busy { .. }), "{tried:?}");
-    };
     let held = grant(&with, &claim("a", LEASE)).await;
-    busy(&without).await;
     let listener = tokio::spawn({
         let without = without.clone();
         async move { without.wait_for_release(&claim("a", LEASE), LEASE).await }
@@ -259,7 +248,6 @@ async fn clients_with_and_without_a_queue_exclude_each_other() {
     assert_eq!(with.release(&held).await.unwrap(), Release::Released { awaited: true });
     in_time("the news", listener).await.unwrap().unwrap();
     let held = grant(&without, &claim("a", LEASE)).await;
-    busy(&with).await;
     let next = Queued::in_mode(&server, Mode::Exclusive).await;
     without.release(&held).await.unwrap();
     // With the next time that it shows up.

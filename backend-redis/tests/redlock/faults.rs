@@ -1,48 +1,19 @@
 //! Servers that are down, hang, or come back empty.
 
-use crate::nodes::{LONG, Nodes, PATIENCE, claim, grant, in_time, until, until_renewed};
+use crate::nodes::{LONG, Nodes, claim, grant, in_time, until, until_renewed, waits};
 use std::time::Duration;
-use tenure_conformance::saboteur::Direction;
-use tenure_core::{Attempt, Backend, Claim, Error, Holder, Locks, LossCause, Renewal};
-use tenure_redis::RedlockBackend;
+use tenure_conformance::saboteur::Hurt;
+use tenure_core::{Backend, Claim, Error, Holder, Locks, LossCause, Renewal};
 
 const LEASE: Duration = Duration::from_secs(6);
 
 #[tokio::test]
-async fn minority_down() {
-    let nodes = Nodes::start(5).await;
-    let (one, other) = (nodes.locks().await, nodes.locks().await);
-    let before = one.lock("before").lease(LEASE).acquire().await.unwrap();
-    for node in [1, 4] {
-        nodes.saboteur(node).kill().await.unwrap();
-    }
-    let mut last = None;
-    for locks in [&one, &other, &one, &other] {
-        let guard = locks.lock("a").try_acquire().await.unwrap().expect("free");
-        assert!(Some(guard.token()) > last);
-        last = Some(guard.token());
-        guard.release().await.unwrap();
-    }
-    let guard = one.lock("a").lease(LEASE).acquire().await.unwrap();
-    until_renewed(&guard).await;
-    until_renewed(&before).await;
-    assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "the lock is held");
-    assert_eq!(other.holders("a").await.unwrap().len(), 1);
-    guard.release().await.unwrap();
-    before.release().await.unwrap();
-    // New clients connect all the same.
-    drop(nodes.locks().await.lock("a").try_acquire().await.unwrap().expect("free"));
-}
-
-#[tokio::test]
 async fn majority_down() {
     let nodes = Nodes::start(3).await;
-    let options = nodes.options().node_timeout(PATIENCE).each(|server| server.response_timeout(LONG));
-    let patient = async || Locks::new(RedlockBackend::connect(options.clone()).await.unwrap());
-    let (one, other) = (patient().await, patient().await);
+    let (one, other) = (Locks::new(nodes.patient().await), Locks::new(nodes.patient().await));
     let held = one.lock("held").lease(LEASE).acquire().await.unwrap();
     for node in [0, 2] {
-        nodes.saboteur(node).kill().await.unwrap();
+        nodes.saboteur(node).hurt(Hurt::Kill).await.unwrap();
     }
     let refusals = async {
         for _ in 0..4 {
@@ -54,7 +25,7 @@ async fn majority_down() {
     in_time("those that are down", refusals).await;
     until("what one server granted is taken back", || !nodes.has_key(1, "a")).await;
     assert_eq!(in_time("the loss", held.lost()).await, LossCause::Expired);
-    let waiter = tokio::spawn(async move { other.lock("a").acquire().await });
+    let waiter = waits(other.lock("a"));
     nodes.saboteur(2).heal().await.unwrap();
     in_time("the grant", waiter).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -62,10 +33,8 @@ async fn majority_down() {
 #[tokio::test]
 async fn one_node_hangs() {
     let nodes = Nodes::start(3).await;
-    let options = nodes.options().node_timeout(PATIENCE).each(|server| server.response_timeout(LONG));
-    let patient = async || Locks::new(RedlockBackend::connect(options.clone()).await.unwrap());
-    let (one, other) = (patient().await, patient().await);
-    nodes.saboteur(1).freeze().await.unwrap();
+    let (one, other) = (Locks::new(nodes.patient().await), Locks::new(nodes.patient().await));
+    nodes.saboteur(1).hurt(Hurt::Freeze).await.unwrap();
     let turns = async {
         for _ in 0..10 {
             let guard = one.lock("a").lease(LONG).try_acquire().await.unwrap().expect("free");
@@ -78,7 +47,7 @@ async fn one_node_hangs() {
         guard.release().await.unwrap();
     };
     in_time("who waits for the node that hangs", turns).await;
-    nodes.saboteur(1).thaw().await.unwrap();
+    nodes.saboteur(1).undo(Hurt::Freeze).await.unwrap();
     // Nothing that the node did while it caught up is left.
     until("the node has caught up", || !nodes.has_key(1, "a") && !nodes.has_key(1, "b")).await;
 }
@@ -89,13 +58,13 @@ async fn name_is_not_called_free_while_its_servers_are_silent() {
     let nodes = Nodes::start(3).await;
     let (one, other) = (nodes.backend().await, nodes.locks().await);
     let held = claim("jobs/a");
-    nodes.saboteur(0).kill().await.unwrap();
+    nodes.saboteur(0).hurt(Hurt::Kill).await.unwrap();
     grant(&one, &held).await;
     nodes.saboteur(0).heal().await.unwrap();
     assert!(!nodes.has_key(0, "jobs/a") && nodes.has_key(2, "jobs/a"));
     let claims = |holders: Vec<Holder>| holders.iter().map(|holder| holder.claim).collect::<Vec<_>>();
     assert_eq!(claims(other.holders("jobs/a").await.unwrap()), [Some(held.id)]);
-    nodes.saboteur(1).kill().await.unwrap();
+    nodes.saboteur(1).hurt(Hurt::Kill).await.unwrap();
     for asked in [other.holders("jobs/a").await, other.list("jobs/").await] {
         let Err(Error::Unavailable { source, .. }) = &asked else { panic!("{asked:?}") };
         assert!(source.to_string().contains("\"jobs/a\""), "{source}");
@@ -110,7 +79,7 @@ async fn node_restarted_empty() {
     let nodes = Nodes::start(3).await;
     let (one, other) = (nodes.locks().await, nodes.locks().await);
     let guard = one.lock("a").lease(LEASE).acquire().await.unwrap();
-    nodes.saboteur(0).restart_empty().await.unwrap();
+    nodes.saboteur(0).hurt(Hurt::Wipe).await.unwrap();
     for _ in 0..2 {
         let busy = other.lock("a").try_acquire().await.unwrap();
         assert!(busy.is_none(), "two of three servers know the holder");
@@ -119,7 +88,7 @@ async fn node_restarted_empty() {
     // The last attempt may still be giving back what that server granted. A key of the holder's would stay.
     until("no renewal brought a key back", || !nodes.has_key(0, "a")).await;
     // A second one, before the leases of before have run out: now a majority has forgotten the holder.
-    nodes.saboteur(1).restart_empty().await.unwrap();
+    nodes.saboteur(1).hurt(Hurt::Wipe).await.unwrap();
     let next = in_time("the grant", other.lock("a").acquire()).await.unwrap();
     assert!(next.token() > guard.token(), "{} follows {}", next.token(), guard.token());
     in_time("the loss", guard.lost()).await;
@@ -138,10 +107,10 @@ async fn returned_node_is_asked_no_more_than_others() {
         nodes.tell::<()>(0, &["DEL", "tenure:a"]);
         if is_late {
             for node in [1, 2] {
-                nodes.saboteur(node).delay(Direction::Replies, Duration::from_millis(20)).await.unwrap();
+                nodes.saboteur(node).inject(Hurt::DelayReplies.by(Duration::from_millis(20))).await.unwrap();
             }
         }
-        let waiter = tokio::spawn(async move { other.lock("a").acquire().await });
+        let waiter = waits(other.lock("a"));
         let asked = async |times| {
             let before = nodes.scripts_called(1);
             until("it asks", || nodes.scripts_called(1) >= before + times).await;
@@ -149,7 +118,7 @@ async fn returned_node_is_asked_no_more_than_others() {
         // It waits.
         asked(3).await;
         if is_late {
-            nodes.saboteur(0).delay(Direction::Replies, Duration::from_millis(400)).await.unwrap();
+            nodes.saboteur(0).inject(Hurt::DelayReplies.by(Duration::from_millis(400))).await.unwrap();
             let before = nodes.scripts_called(0);
             // Among three calls there is an attempt, and its withdrawal.
             until("decided without it", || nodes.scripts_called(0) >= before + 3).await;
@@ -170,12 +139,11 @@ async fn returned_node_is_asked_no_more_than_others() {
 #[tokio::test]
 async fn undecided_lease_costs_no_other_its_renewal() {
     let nodes = Nodes::start(3).await;
-    let options = nodes.options().node_timeout(PATIENCE).each(|server| server.response_timeout(LONG));
-    let backend = RedlockBackend::connect(options).await.unwrap();
+    let backend = nodes.patient().await;
     let short = |name| Claim { lease: Duration::from_secs(36), ..claim(name) };
     let (decided, open) = (grant(&backend, &short("a")).await, grant(&backend, &short("b")).await);
     nodes.tell::<()>(0, &["DEL", "tenure:b"]);
-    nodes.saboteur(2).freeze().await.unwrap();
+    nodes.saboteur(2).hurt(Hurt::Freeze).await.unwrap();
     let renewals = async {
         for _ in 0..4 {
             let renewal = backend.renew(&[decided.clone(), open.clone()]).await;
@@ -183,21 +151,4 @@ async fn undecided_lease_costs_no_other_its_renewal() {
         }
     };
     in_time("what is decided", renewals).await;
-}
-
-/// A server on which another program has the name counts as one that voted no.
-#[tokio::test]
-async fn foreign_clients_exclude_by_majority() {
-    let nodes = Nodes::start(3).await;
-    let backend = nodes.backend().await;
-    nodes.tell::<()>(0, &["SET", "tenure:a", "foreign", "PX", "60000"]);
-    let held = grant(&backend, &claim("a")).await;
-    backend.release(&held).await.unwrap();
-    nodes.tell::<()>(2, &["SET", "tenure:a", "foreign", "PX", "60000"]);
-    let Attempt::Busy { expires_in } = backend.try_acquire(&claim("a")).await.unwrap() else {
-        panic!("a majority is another's")
-    };
-    let left = expires_in.expect("told");
-    assert!(left > Duration::from_secs(50) && left <= Duration::from_mins(1), "{left:?}");
-    until("the one that was free is given back", || !nodes.has_key(1, "a")).await;
 }

@@ -1,8 +1,11 @@
 //! Which server answers at an address: one that is named twice has one vote.
 
-use crate::nodes::{Nodes, claim, grant, record};
+use crate::{
+    claims::said,
+    nodes::{Nodes, claim, grant, record},
+};
 use std::time::Duration;
-use tenure_conformance::proxy::Proxy;
+use tenure_conformance::{proxy::Proxy, saboteur::Hurt};
 use tenure_core::{Backend, Error, Release, Renewal};
 use tenure_redis::{RedisOptions, RedlockBackend, RedlockOptions};
 
@@ -23,12 +26,7 @@ async fn one_server_under_two_addresses_is_refused() {
     let addresses =
         [format!("127.0.0.1:{twice}"), format!("localhost:{twice}"), format!("127.0.0.1:{other}")];
     let error = RedlockBackend::connect(options(&addresses)).await.unwrap_err();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
+    let text = said(&error);
     assert!(matches!(error, Error::Store { .. }), "{text}");
     for part in [&*addresses[0], &*addresses[1], "are the same server"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -49,17 +47,17 @@ async fn server_that_turns_out_to_be_another_has_no_vote() {
     assert_eq!(backend.renew(std::slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
     assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
     // Two of three addresses answer, and they are one server.
-    nodes.saboteur(1).freeze().await.unwrap();
+    nodes.saboteur(1).hurt(Hurt::Freeze).await.unwrap();
     let error = backend.try_acquire(&claim("a")).await.expect_err("one server of two is a majority");
     assert!(error.to_string().contains("are the same server"), "{error}");
-    nodes.saboteur(1).thaw().await.unwrap();
+    nodes.saboteur(1).undo(Hurt::Freeze).await.unwrap();
     // The address is led to another server: it is looked at anew with the connection.
     again.set_upstream(format!("127.0.0.1:{}", port(&nodes, 2)).parse().unwrap());
     again.cut().await;
-    nodes.saboteur(1).freeze().await.unwrap();
+    nodes.saboteur(1).hurt(Hurt::Freeze).await.unwrap();
     let held = grant(&backend, &claim("b")).await;
     assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
-    nodes.saboteur(1).thaw().await.unwrap();
+    nodes.saboteur(1).undo(Hurt::Freeze).await.unwrap();
     backend.close().await;
 }
 

@@ -1,5 +1,7 @@
 //! Locks held by a majority of servers: the store on real servers that fail.
 
+#[path = "../common/claims.rs"]
+mod claims;
 mod faults;
 mod identity;
 mod late;

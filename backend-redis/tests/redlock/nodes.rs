@@ -1,16 +1,13 @@
 //! Servers that know nothing of each other, for one test.
 
+pub(crate) use crate::claims::{LEASE as LONG, grant, in_time, waits};
+
+use crate::claims;
 use std::{sync::Arc, time::Duration};
-use tenure_conformance::pause;
 use tenure_conformance::saboteur::Saboteur;
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, Guard, HolderInfo, Locks, Mode, Name};
+use tenure_core::{Claim, Guard, Locks};
 use tenure_redis::{RedlockBackend, RedlockOptions};
 use tenure_testbed::{Kind, Member, Server};
-
-/// Longer than any test takes: nothing is gone by itself.
-pub(crate) const LONG: Duration = Duration::from_mins(10);
-/// In which everything comes that comes at all, on a busy machine too.
-pub(crate) const HANG: Duration = Duration::from_mins(3);
 
 pub(crate) struct Nodes {
     server: Server,
@@ -30,14 +27,18 @@ impl Nodes {
     }
 
     pub(crate) fn options(&self) -> RedlockOptions {
-        let options = RedlockOptions::from_url(&self.server.url()).expect("a good URL");
-        // Patient, so that a busy machine is no fault; tests of patience set their own.
-        let options = options.node_timeout(Duration::from_secs(3));
-        options.each(|server| server.response_timeout(Duration::from_millis(2500)))
+        options_at(&self.server.url())
     }
 
     pub(crate) async fn backend(&self) -> RedlockBackend {
         RedlockBackend::connect(self.options()).await.expect("a majority")
+    }
+
+    /// A client that waits for a node so long that four such waits take longer than a test may.
+    pub(crate) async fn patient(&self) -> RedlockBackend {
+        let options = self.options().node_timeout(Duration::from_mins(1));
+        let options = options.each(|server| server.response_timeout(LONG));
+        RedlockBackend::connect(options).await.expect("a majority")
     }
 
     pub(crate) async fn locks(&self) -> Locks {
@@ -86,8 +87,11 @@ impl Nodes {
     }
 }
 
-/// The longest that a node may be waited for. Four such waits take longer than a test may.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Patient, so that a busy machine is no fault; tests of patience set their own.
+pub(crate) fn options_at(url: &str) -> RedlockOptions {
+    let options = RedlockOptions::from_url(url).expect("a good URL").node_timeout(Duration::from_secs(3));
+    options.each(|server| server.response_timeout(Duration::from_millis(2500)))
+}
 
 /// The key of what a server remembers of a lock.
 pub(crate) fn record(name: &str) -> String {
@@ -95,36 +99,12 @@ pub(crate) fn record(name: &str) -> String {
 }
 
 pub(crate) fn claim(name: &str) -> Claim {
-    Claim {
-        id: ClaimId::new(),
-        name: Name::new(name).expect("a name"),
-        mode: Mode::Exclusive,
-        lease: LONG,
-        waits: false,
-        reserve: 0,
-        holder: Arc::new(HolderInfo::here(None)),
-    }
-}
-
-pub(crate) async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
-    match backend.try_acquire(claim).await.expect("an answer") {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{:?} is not free: {busy:?}", claim.name),
-    }
+    claims::claim(name, LONG)
 }
 
 /// Looks again and again until something is so.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let waits = async {
-        while !so() {
-            pause::look_again().await;
-        }
-    };
-    in_time(what, waits).await;
-}
-
-pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG, future).await.unwrap_or_else(|_| panic!("in vain: {what}"))
+    claims::until(what, async || so()).await;
 }
 
 /// Waits until the lease has been renewed.

@@ -2,6 +2,7 @@
 
 use crate::nodes::{Nodes, claim, grant, record};
 use std::time::{Duration, SystemTime};
+use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Token};
 use tenure_redis::RedlockBackend;
 
@@ -16,7 +17,7 @@ async fn tokens_ordered_across_quorums() {
     nodes.tell::<()>(2, &["SET", &record("a"), &format!("{} - 0 nowhere", ahead.as_micros())]);
     let (mut last, mut greatest_seen): (Option<Token>, _) = (None, false);
     for away in [0, 2, 1, 2, 0, 1, 2, 0] {
-        nodes.saboteur(away).freeze().await.unwrap();
+        nodes.saboteur(away).hurt(Hurt::Freeze).await.unwrap();
         // A new client each time, so that none knows more than the nodes do.
         let backend = RedlockBackend::connect(nodes.options()).await.unwrap();
         let held = grant(&backend, &claim("a")).await;
@@ -31,7 +32,7 @@ async fn tokens_ordered_across_quorums() {
         }
         last = Some(held.token);
         backend.release(&held).await.unwrap();
-        nodes.saboteur(away).thaw().await.unwrap();
+        nodes.saboteur(away).undo(Hurt::Freeze).await.unwrap();
         backend.close().await;
     }
     assert!(greatest_seen, "the node that is ahead was in no majority");

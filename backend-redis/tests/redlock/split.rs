@@ -1,6 +1,6 @@
 //! Clients that keep each other out.
 
-use crate::nodes::{HANG, LONG, Nodes};
+use crate::nodes::{LONG, Nodes, in_time, options_at};
 use std::{
     sync::{
         Arc,
@@ -10,28 +10,23 @@ use std::{
 };
 use tenure_conformance::{proxy::Proxy, saboteur::Direction};
 use tenure_core::Locks;
-use tenure_redis::{RedlockBackend, RedlockOptions};
+use tenure_redis::RedlockBackend;
 
 /// How much longer the way to the far servers is: time enough to take the near ones meanwhile.
 const FAR: Duration = Duration::from_millis(15);
 
-/// A client with ways of its own to the servers, of which some are far.
-async fn client(nodes: &Nodes, places: &[usize], far: &[usize]) -> (Locks, Vec<Proxy>) {
+/// A client with ways of its own to the servers, of which these are far.
+async fn client(nodes: &Nodes, far: [usize; 2]) -> (Locks, Vec<Proxy>) {
     let mut proxies = Vec::new();
-    for node in places {
-        let url: String = nodes.member(*node).direct_url();
-        let address = url.trim_start_matches("redis://").trim_end_matches('/');
-        let proxy = Proxy::start(address.parse().expect("an address")).await.unwrap();
-        if far.contains(node) {
+    for node in 0..4 {
+        let proxy = Proxy::start(nodes.member(node).address()).await.unwrap();
+        if far.contains(&node) {
             proxy.delay(Direction::Requests, FAR);
         }
         proxies.push(proxy);
     }
     let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
-    let options = RedlockOptions::from_url(&format!("redlock://{}", hosts.join(","))).unwrap();
-    // Patient, so that a busy machine is no fault.
-    let options = options.node_timeout(Duration::from_secs(3));
-    let options = options.each(|server| server.response_timeout(Duration::from_millis(2500)));
+    let options = options_at(&format!("redlock://{}", hosts.join(",")));
     (Locks::new(RedlockBackend::connect(options).await.unwrap()), proxies)
 }
 
@@ -40,8 +35,8 @@ async fn client(nodes: &Nodes, places: &[usize], far: &[usize]) -> (Locks, Vec<P
 async fn two_clients_split_votes() {
     const ROUNDS: usize = 10;
     let nodes = Nodes::start(4).await;
-    let (one, _ways) = client(&nodes, &[0, 1, 2, 3], &[2, 3]).await;
-    let (other, _other_ways) = client(&nodes, &[0, 1, 2, 3], &[0, 1]).await;
+    let (one, _ways) = client(&nodes, [2, 3]).await;
+    let (other, _other_ways) = client(&nodes, [0, 1]).await;
     let inside = Arc::new(AtomicUsize::new(0));
     for round in 0..ROUNDS {
         let enter = |locks: &Locks| {
@@ -57,9 +52,7 @@ async fn two_clients_split_votes() {
             })
         };
         let both = async { tokio::join!(enter(&one), enter(&other)) };
-        let (first, second) = tokio::time::timeout(HANG, both)
-            .await
-            .unwrap_or_else(|_| panic!("round {round}: the vote is split for ever"));
+        let (first, second) = in_time(&format!("round {round}: a vote that is not split"), both).await;
         assert_ne!(first.unwrap(), second.unwrap());
     }
 }

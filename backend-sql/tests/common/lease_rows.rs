@@ -3,7 +3,7 @@
 use crate::claims::{AWAITED, RELEASED, busy, chain, claim, granted, permits, reader, soon, until, waiting};
 use serde_json::Value;
 use std::{slice, sync::Arc, time::Duration};
-use tenure_core::{Backend, Claim, Grant, LossCause, Release, Renewal};
+use tenure_core::{Backend, Claim, LossCause, Release, Renewal};
 
 /// A table of lease rows. In its statements `{t}` is the table, `{now}` the database's time as the rows have it, and
 /// `{second}` and `{day}` are differences of such times.
@@ -24,42 +24,13 @@ pub(crate) trait Rows {
     fn no_text(&self) -> Option<&'static str>;
 }
 
-/// Until when those in the queue of "a" keep their places, in microseconds.
-async fn places(rows: &impl Rows) -> Vec<u64> {
-    let record = rows.record("a").await;
-    let queue = record.as_ref().and_then(|record| record["queue"].as_array()).into_iter().flatten();
-    queue.map(|place| place["until"].as_u64().unwrap()).collect()
-}
-
-/// From now on, those in the queue keep their places for so long without being heard of.
-pub(crate) async fn keep_places(rows: &impl Rows, places: Duration) {
-    let now = u64::try_from(rows.number("SELECT {now}").await).unwrap() * 1000;
-    let until = now + u64::try_from(places.as_micros()).unwrap();
-    let mut record = rows.record("a").await.unwrap();
-    for place in record["queue"].as_array_mut().unwrap() {
-        place["until"] = until.into();
-    }
-    rows.set_record("a", &record).await;
-}
-
-/// Waits in a client of its own, and stands in the queue when this returns.
-pub(crate) async fn waiter(
-    rows: &impl Rows,
-    claim: Claim,
-) -> tokio::task::JoinHandle<(Arc<dyn Backend>, Grant)> {
-    let (before, store) = (places(rows).await.len(), rows.client(true).await);
-    let task = tokio::spawn(async move {
-        let grant = store.acquire(&Claim { waits: true, ..claim }).await.unwrap();
-        (store, grant)
-    });
-    until(async || places(rows).await.len() == before + 1).await;
-    task
-}
-
 /// As where the clock went back by an hour: by columns, and by a record.
 pub(crate) async fn token_follows_the_last_where_the_clock_is_behind(rows: &impl Rows) {
-    let store = rows.client(false).await;
-    let first = granted(&store, &claim("a")).await;
+    token_follows_the_last(rows, &*rows.client(false).await).await;
+}
+
+pub(crate) async fn token_follows_the_last(rows: &impl Rows, store: &dyn Backend) {
+    let first = granted(store, &claim("a")).await;
     assert!(first.token.get() > 1_600_000_000_000_000, "not microseconds since 1970");
     assert_eq!(store.release(&first).await.unwrap(), RELEASED);
     rows.execute("UPDATE {t} SET token = token + 3600000000 WHERE name = 'a'").await;
@@ -67,7 +38,7 @@ pub(crate) async fn token_follows_the_last_where_the_clock_is_behind(rows: &impl
     for claims in [vec![claim("a")], vec![claim("a")], vec![reader("a"), reader("a"), reader("a")]] {
         let mut grants = Vec::new();
         for claim in claims {
-            grants.push(granted(&store, &claim).await);
+            grants.push(granted(store, &claim).await);
             last += 1;
             assert_eq!(grants.last().unwrap().token.get(), last, "{}", claim.mode);
         }
@@ -279,40 +250,6 @@ pub(crate) async fn row_that_cannot_be_renewed_costs_no_other_its_lease(rows: &i
         assert!(spoilt.iter().all(|told| *told == Renewal::Unanswered), "{spoil}: {spoilt:?}");
         assert_eq!(others, [Renewal::Renewed; 3], "{spoil}");
     }
-}
-
-/// Those who share come in together, up to the first who waits to be alone. The suite plays random histories with a
-/// queue where this case does not run.
-pub(crate) async fn queue_is_served_in_order_in_every_mode(rows: &impl Rows) {
-    let ours = rows.client(true).await;
-    assert!(ours.capabilities().fair);
-    let held = granted(&ours, &claim("a")).await;
-    let readers = [waiter(rows, reader("a")).await, waiter(rows, reader("a")).await];
-    let writer = waiter(rows, claim("a")).await;
-    let late = waiter(rows, reader("a")).await;
-    // Each keeps its place longer than one that is not heard of.
-    let first = places(rows).await;
-    until(async || places(rows).await.iter().zip(&first).all(|(now, first)| now - first > 3_000_000)).await;
-    // Otherwise a machine that stalls while they are served costs one of them its place.
-    keep_places(rows, Duration::from_mins(5)).await;
-    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
-    let (mut last, mut reading) = (held.token, Vec::new());
-    for task in readers {
-        reading.push(soon(task).await.unwrap());
-    }
-    busy(&ours, &reader("a")).await;
-    assert!(!writer.is_finished() && !late.is_finished(), "a reader overtook");
-    for (theirs, grant) in reading {
-        assert_eq!(theirs.release(&grant).await.unwrap(), RELEASED);
-        last = last.max(grant.token);
-    }
-    let (theirs, writing) = soon(writer).await.unwrap();
-    assert!(!late.is_finished(), "a reader beside a writer");
-    assert_eq!(theirs.release(&writing).await.unwrap(), RELEASED);
-    let (theirs, reading) = soon(late).await.unwrap();
-    assert_eq!(theirs.release(&reading).await.unwrap(), RELEASED);
-    assert!(last < writing.token && writing.token < reading.token);
-    assert_eq!(rows.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND record IS NULL").await, 1);
 }
 
 pub(crate) async fn clients_with_a_queue_and_without_exclude_each_other(rows: &impl Rows) {

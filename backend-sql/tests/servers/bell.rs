@@ -1,15 +1,8 @@
 //! How waiters learn of a release where the server cannot notify them.
 
 use crate::{
-    AWAITED, Duration, Grant, Kind, RELEASED, Table,
-    blocked::lock_table,
-    busy,
-    case::cases,
-    claim, granted,
-    lease_rows::{Rows, keep_places},
-    soon,
-    stopped::Stopped,
-    until, waiting,
+    AWAITED, Duration, Grant, Kind, RELEASED, Table, blocked::lock_table, busy, case::cases, claim, granted,
+    lease_rows::Rows, leases::keep_places, soon, stopped::Stopped, until, waiting,
 };
 use futures_util::future::join_all;
 use tenure_conformance::pause;

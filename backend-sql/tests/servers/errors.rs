@@ -177,13 +177,17 @@ const PASSING_OF_MYSQL: &[(&str, u16)] = &[
     ("40000", 3101),
     ("40001", 1213),
     ("HY000", 1020),
+    ("HY000", 1041),
+    ("HY001", 1037),
     ("HY000", 1180),
     ("HY000", 1615),
     ("HY000", 3100),
     ("HY000", 9001),
 ];
-const LASTING_OF_POSTGRES: &[&str] = &["23514", "P0001"];
-const LASTING_OF_MYSQL: &[(&str, u16)] = &[("08S01", 1153), ("23000", 4025), ("45000", 1644)];
+/// The last is a full disk.
+const LASTING_OF_POSTGRES: &[&str] = &["23514", "P0001", "53100"];
+const LASTING_OF_MYSQL: &[(&str, u16)] =
+    &[("08S01", 1153), ("23000", 4025), ("45000", 1644), ("HY000", 1114)];
 
 /// Has the server raise one of these errors for each row of the locks, as `{t}_said` says: 1 is the first of them.
 /// The statement is undone, but a number of `{t}_counted` stays used.
@@ -253,11 +257,12 @@ async fn passing_errors_are_asked_again_until_they_pass(table: &Table) {
 
 async fn lasting_errors_fail_at_once(table: &Table) {
     let store = with_errors(table, LASTING_OF_POSTGRES, LASTING_OF_MYSQL).await;
-    for which in 1..=table.either(LASTING_OF_POSTGRES.len(), LASTING_OF_MYSQL.len()) {
+    let full = table.either(LASTING_OF_POSTGRES.len(), LASTING_OF_MYSQL.len());
+    for which in 1..=full {
         table.execute(&format!("INSERT INTO {{t}}_said VALUES ({which})")).await;
         let error = store.try_acquire(&claim("a")).await.unwrap_err();
         assert!(!error.is_unavailable(), "{which}: {error:?}");
-        words(&error, ["said so"]);
+        words(&error, if which == full { ["disk", "full; make room"] } else { ["said so"; 2] });
         table.execute("DELETE FROM {t}_said").await;
     }
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use std::{cell::Cell, pin::pin};
-use tenure_conformance::pause;
+use tenure_conformance::{pause, saboteur::Hurt};
 use tenure_core::{Error, Guard, LatchState, LatchStep};
 use tenure_sql::Strategy;
 use tokio::task::JoinSet;
@@ -33,7 +33,7 @@ async fn backend_terminated(table: &Table) {
     let guard = ours.lock("a").lease(SHORT_LEASE * 2).acquire().await.unwrap();
     let lock = theirs.lock("a").lease(SHORT_LEASE * 2);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    table.server.saboteur().terminate_backends().await.unwrap();
+    table.server.saboteur().hurt(Hurt::TerminateBackends).await.unwrap();
     let token = guard.token();
     if table.strategy == Strategy::RowLock {
         assert_eq!(soon(guard.lost()).await, LossCause::SessionEnded);
@@ -58,7 +58,7 @@ async fn too_many_connections(table: &Table) {
     let ours = table.open().await;
     let locks = ours.locks();
     let guard = locks.lock("a").lease(SHORT_LEASE).acquire().await.unwrap();
-    table.server.saboteur().fill_connections().await.unwrap();
+    table.server.saboteur().hurt(Hurt::FillConnections).await.unwrap();
     let error = table.options().open().await.map(drop).unwrap_err();
     let said = chain(&error);
     assert!(
@@ -76,16 +76,16 @@ async fn too_many_connections(table: &Table) {
     }
     let token = guard.token();
     guard.release().await.unwrap();
-    table.server.saboteur().free_connections().await.unwrap();
+    table.server.saboteur().undo(Hurt::FillConnections).await.unwrap();
     until(async || table.options().open().await.is_ok()).await;
     assert!(granted(&table.open().await, &claim("a")).await.token > token);
 }
 
 async fn read_only_server_clear_error(table: &Table) {
     let store = table.open_with_row("a").await;
-    table.server.saboteur().make_read_only().await.unwrap();
+    table.server.saboteur().hurt(Hurt::ReadOnly).await.unwrap();
     unavailable(&store.try_acquire(&claim("a")).await.unwrap_err(), ["read-only", "primary"]);
-    table.server.saboteur().make_writable().await.unwrap();
+    table.server.saboteur().undo(Hurt::ReadOnly).await.unwrap();
     let grant = granted(&store, &claim("a")).await;
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
 }
@@ -245,7 +245,7 @@ async fn table_created_concurrently(table: &Table) {
     granted(&table.open().await, &claim("a")).await;
 }
 
-/// The client is there, and its connection too, but nothing comes over it any more.
+/// A program drops its backend without closing it, and the guards outlive it.
 async fn what_a_backend_held_ends_with_it(table: &Table) {
     let backend = table.open().await;
     let grant = granted(&backend, &Claim { lease: Duration::from_mins(1), ..claim("a") }).await;
@@ -267,7 +267,7 @@ async fn a_release_is_all_that_a_crash_undoes(table: &Table) {
     set_up("ALTER SYSTEM SET wal_writer_delay = '10s'").await;
     let (ours, theirs) = (table.locks().await, table.locks().await);
     let tokens_after_crash = async |name: &str| {
-        table.server.saboteur().kill().await.unwrap();
+        table.server.saboteur().hurt(Hurt::Kill).await.unwrap();
         table.server.saboteur().heal().await.unwrap();
         until(async || theirs.holders(name).await.is_ok()).await;
         let held = theirs.holders(name).await.unwrap();

@@ -4,7 +4,7 @@ use crate::{
     Backend, Duration, Kind, RELEASED, Table, busy,
     case::cases,
     chain, claim, granted,
-    lease_rows::{Rows, token_follows_the_last_where_the_clock_is_behind},
+    lease_rows::{Rows, token_follows_the_last},
     soon, until, waiting,
 };
 use futures_util::{FutureExt, future::join_all};
@@ -25,8 +25,8 @@ cases!("mysql":
 
 /// The upsert relies on assignments being made from left to right.
 async fn another_mode_of_assignment_changes_nothing(table: &Table) {
-    let table = table.with("sql_mode", "'SIMULTANEOUS_ASSIGNMENT'");
-    token_follows_the_last_where_the_clock_is_behind(&table).await;
+    let store = table.options().open_with("sql_mode", "'SIMULTANEOUS_ASSIGNMENT'").await.unwrap();
+    token_follows_the_last(table, &store).await;
 }
 
 /// The server may say so in its configuration, or by `init_connect`. Here the driver's first statement does, right after

@@ -10,13 +10,13 @@ use tenure_sql::{Durability, PostgresBackend, PostgresOptions};
 use tokio::task::JoinSet;
 
 cases!("faults":
-    pooler_in_transaction_mode.on(&[Kind::Pgbouncer]),
+    pooler_in_transaction_mode.on(&[Kind::Pgbouncer]).of_row_locks(),
     unannounced_pooler_is_named_and_its_sessions_stay_as_they_are.on(&[Kind::Pgbouncer]).alone(),
     pooler_in_session_mode_works_once_it_is_announced.on(&[Kind::Pgbouncer]),
     pooler_in_statement_mode_refuses_row_locks_for_good.on(&[Kind::Pgbouncer]).of_row_locks(),
 );
 
-/// The suite shows lease rows. With either strategy, clients take turns and leave no transaction open.
+/// The suite shows lease rows behind it. Clients of row locks take turns and leave no transaction open.
 async fn pooler_in_transaction_mode(table: &Table) {
     let mut turns = JoinSet::new();
     for _ in 0..4 {

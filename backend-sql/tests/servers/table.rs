@@ -21,19 +21,12 @@ pub(crate) struct Table {
     pub(crate) server: &'static Server,
     pub(crate) strategy: Strategy,
     pub(crate) name: String,
-    /// With which sessions begin: a setting, and its value as the database writes it.
-    setting: Option<(&'static str, &'static str)>,
 }
 
 impl Table {
     pub(crate) fn new(server: &'static Server, strategy: Strategy) -> Self {
         let name = format!("locks_{}", ClaimId::new().as_uuid().simple());
-        Self { server, strategy, name, setting: None }
-    }
-
-    /// This table for clients whose sessions begin with this setting.
-    pub(crate) fn with(&self, setting: &'static str, value: &'static str) -> Self {
-        Self { name: self.name.clone(), setting: Some((setting, value)), ..*self }
+        Self { server, strategy, name }
     }
 
     pub(crate) fn is_postgres(&self) -> bool {
@@ -60,15 +53,7 @@ impl Table {
     }
 
     pub(crate) async fn open(&self) -> Store {
-        self.opened(self.options()).await
-    }
-
-    async fn opened(&self, options: Options) -> Store {
-        let opened = match self.setting {
-            Some((setting, value)) => options.open_with(setting, value).await,
-            None => options.open().await,
-        };
-        opened.unwrap()
+        self.options().open().await.unwrap()
     }
 
     /// A proxy before the server, and options that lead through it.
@@ -179,13 +164,6 @@ impl Table {
     pub(crate) async fn sessions(&self, user: &str, like: &str) -> i64 {
         let all = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE user = '{user}' AND info LIKE '{like}'");
         self.admin().await.number(&all).await
-    }
-
-    /// How many connections the server has for this user.
-    pub(crate) async fn sessions_of(&self, user: &str) -> i64 {
-        let postgres = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{user}'");
-        let mysql = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE user = '{user}'");
-        self.admin().await.number(&self.either(postgres, mysql)).await
     }
 
     /// Whether that connection of MySQL or MariaDB sleeps, because it was told to, and will do so for some seconds more.
@@ -302,8 +280,7 @@ impl Table {
 
 impl Rows for Table {
     async fn client(&self, fair: bool) -> Arc<dyn Backend> {
-        let options = self.options();
-        Arc::new(self.opened(options.fair(fair)).await)
+        Arc::new(self.options().fair(fair).open().await.unwrap())
     }
 
     async fn swept(&self) -> u64 {

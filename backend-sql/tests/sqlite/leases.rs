@@ -38,21 +38,6 @@ async fn many_open_a_new_file_at_once() {
 }
 
 #[tokio::test]
-async fn a_pool_lends_its_settings() {
-    let file = File::new();
-    let connect = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
-    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(connect).await.unwrap();
-    let backend = SqliteBackend::open_with(&pool.connect_options(), SqliteOptions::default()).await.unwrap();
-    assert_eq!(backend.store(), format!("sqlite:{}", file.path().display()));
-    // The application has the whole pool in use, and even reads in a transaction.
-    let mut transaction = pool.begin().await.unwrap();
-    sqlx::query("SELECT * FROM tenure_locks").fetch_all(&mut *transaction).await.unwrap();
-    let grant = granted(&backend, &claim("a")).await;
-    assert_eq!(backend.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
-    assert_eq!(backend.release(&grant).await.unwrap(), RELEASED);
-}
-
-#[tokio::test]
 async fn the_first_release_sweeps_once_an_hour() {
     let file = File::new();
     let rows = async || file.number("SELECT count(*) FROM {t} WHERE name <> ''").await;

@@ -50,7 +50,6 @@ on_a_file!(
     idle_rows_swept_tokens_kept,
     row_that_is_not_ours_says_so_and_lets_nobody_in,
     row_that_cannot_be_renewed_costs_no_other_its_lease,
-    queue_is_served_in_order_in_every_mode,
     clients_with_a_queue_and_without_exclude_each_other,
 );
 

@@ -1,8 +1,8 @@
 //! Writers that become readers, and readers that become writers.
 
 use crate::{
-    Scene, claim, eventually, faults::session_of, granted, in_time, none_is_finished, quiet, server::ONE,
-    takeover::end_session, try_grant, wait,
+    Scene, USUAL_SESSION, claim, end_session, eventually, granted, in_time, none_is_finished, quiet,
+    server::ONE, try_grant, wait,
 };
 use std::time::Duration;
 use tenure_conformance::{
@@ -11,15 +11,13 @@ use tenure_conformance::{
     saboteur::Direction,
 };
 use tenure_core::{Backend, Claim, Conversion, LossCause, Mode, Release, Standing};
-use tenure_zk::ZkBackend;
 
 /// The server carries the upgrade out, but the caller stops waiting, and the client hears nothing before the new node
 /// is deleted.
 #[tokio::test]
 async fn unheard_upgrade_whose_node_is_deleted_is_a_loss() {
     let Some(scene) = Scene::on(&ONE, "unheard-loss").await else { return };
-    let proxy = scene.proxy().await;
-    let backend = ZkBackend::connect(scene.through(&proxy)).await.unwrap();
+    let (proxy, backend) = scene.past_proxy(USUAL_SESSION).await;
     let grant = try_grant(&backend, &Claim { mode: Mode::Shared, ..claim("a") }).await.unwrap();
     let Standing::Session(liveness) = grant.standing.clone() else { panic!("{grant:?}") };
     // Nothing before the answer to the upgrade has this name.
@@ -41,7 +39,7 @@ async fn unheard_upgrade_whose_node_is_deleted_is_a_loss() {
 #[tokio::test]
 async fn conversion_after_a_loss_names_its_cause() {
     let Some(scene) = Scene::on(&ONE, "converted-late").await else { return };
-    let backend = scene.backend().await;
+    let (proxy, backend) = scene.past_proxy(USUAL_SESSION).await;
     for (from, to) in [(Mode::Exclusive, Mode::Shared), (Mode::Shared, Mode::Exclusive)] {
         let claim = Claim { mode: from, ..claim("a") };
         let grant = try_grant(&backend, &claim).await.unwrap();
@@ -56,8 +54,7 @@ async fn conversion_after_a_loss_names_its_cause() {
     }
     let grant = try_grant(&backend, &Claim { mode: Mode::Shared, ..claim("a") }).await.unwrap();
     let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
-    let (server, session) = (scene.place().direct_address().await, session_of(&scene, "a", 0).await);
-    in_time("the session's end", end_session(server, session)).await;
+    end_session(scene.place().address().await, &proxy).await;
     in_time("the loss", liveness.ended()).await;
     try_grant(&backend, &claim("b")).await.unwrap();
     let answer = backend.convert(&grant, Mode::Exclusive).await.unwrap();
@@ -135,8 +132,7 @@ async fn had(proxy: &Proxy, direction: Direction, since: &Counters) -> Counters 
 async fn conversion_is_settled_after_a_lost_reply() {
     let Some(scene) = Scene::on(&ONE, "converted-unheard").await else { return };
     scene.keep("a").await;
-    let proxy = scene.proxy().await;
-    let backend = ZkBackend::connect(scene.through(&proxy)).await.unwrap();
+    let (proxy, backend) = scene.past_proxy(USUAL_SESSION).await;
     let (mut unheard, eyes) = (0, scene.backend().await);
     for step in 0..12_u64 {
         let claim = Claim { mode: Mode::Shared, ..claim("a") };
@@ -187,7 +183,7 @@ async fn conversion_is_settled_after_a_lost_reply() {
 async fn release_during_a_conversion_leaves_nothing() {
     let Some(scene) = Scene::on(&ONE, "released-meanwhile").await else { return };
     let (locks, other) = (scene.locks().await, scene.locks().await);
-    for round in 0..60 {
+    for round in 0..20 {
         let mut guard = locks.rw("a").read().acquire().await.unwrap();
         {
             let converting = guard.try_upgrade();

@@ -1,11 +1,8 @@
 //! Faults that need several servers.
 
 use crate::{
-    Scene,
-    faults::session_of,
-    granted, in_time, quiet,
+    Scene, end_session, granted, in_time, quiet,
     server::{ENSEMBLE, said, srvr},
-    takeover::end_session,
     wait,
 };
 use std::time::Duration;
@@ -51,7 +48,7 @@ async fn leader_killed() {
         (locks_for(&scene, &everyone, session).await, locks_for(&scene, &everyone, session).await);
     let guard = all.lock("a").acquire().await.unwrap();
     let waiting = wait(&scene, "a", other.lock("a"), 2).await;
-    members[leader(&members).await].saboteur().kill().await.unwrap();
+    members[leader(&members).await].saboteur().hurt(Hurt::Kill).await.unwrap();
     let free = in_time("another lock under a new leader", all.lock("b").acquire()).await.unwrap();
     assert!(free.token() > guard.token());
     assert!(guard.is_held(), "{:?}", guard.loss());
@@ -72,8 +69,7 @@ async fn a_session_that_ends_elsewhere() {
         let guard = locks.lock("a").acquire().await.unwrap();
         // Its node is watched.
         quiet(&proxy).await;
-        let session = session_of(&scene, "a", 0).await;
-        in_time("the session's end", end_session(members[1].address(), session)).await;
+        end_session(members[1].address(), &proxy).await;
         assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
     }
 }
@@ -97,7 +93,7 @@ async fn cut_from_quorum() {
     });
     scene.until_nodes("a", 2).await;
     pause::settle(SESSION / 2).await;
-    scene.place().saboteur().partition(&[cut_off]).await.unwrap();
+    scene.place().saboteur().inject(Hurt::Partition.of(cut_off)).await.unwrap();
     let cut = Moment::now();
     assert!(srvr(alone.address()).await.unwrap().contains("Mode: follower"), "it has noticed already");
     let cause = in_time("the loss", guard.lost()).await;

@@ -1,10 +1,8 @@
 //! Lost sessions, answers and nodes.
 
 use crate::{
-    Scene, claim, eventually, granted, in_time, quiet,
-    server::{ENSEMBLE, ONE, Shared},
-    takeover::end_session,
-    try_grant, wait,
+    Scene, USUAL_SESSION, claim, end_session, eventually, granted, in_time, quiet, server::ONE, try_grant,
+    wait,
 };
 use std::time::Duration;
 use tenure_conformance::{
@@ -12,35 +10,7 @@ use tenure_conformance::{
     saboteur::Direction,
 };
 use tenure_core::{Backend, LossCause};
-use tenure_zk::ZkBackend;
 use zookeeper_client::{Acls, CreateMode};
-
-/// Every fault, on one server and on an ensemble.
-macro_rules! on_each {
-    ($($fault:ident),+ $(,)?) => {
-        mod one_server {
-            $(#[tokio::test]
-            async fn $fault() {
-                super::$fault(&super::ONE).await;
-            })+
-        }
-
-        mod ensemble {
-            $(#[tokio::test]
-            async fn $fault() {
-                super::$fault(&super::ENSEMBLE).await;
-            })+
-        }
-    };
-}
-
-on_each!(
-    session_expired,
-    create_reply_lost_and_given_up,
-    delete_lost_and_asked_again,
-    ghost_node_never_granted,
-    node_deleted_while_waiting,
-);
 
 /// Breaks the connection that lost something; new ones are whole.
 async fn break_and_mend(proxy: &Proxy) {
@@ -53,8 +23,9 @@ pub(crate) async fn session_of(scene: &Scene, lock: &str, at: usize) -> i64 {
 }
 
 /// The session is taken over on a second connection to the same server, and ended there.
-async fn session_expired(shared: &'static Shared) {
-    let Some(scene) = Scene::on(shared, "expired").await else { return };
+#[tokio::test]
+async fn session_expired() {
+    let Some(scene) = Scene::on(&ONE, "expired").await else { return };
     let ((proxy, one), other) = (scene.behind_proxy().await, scene.locks().await);
     let held = [one.lock("a").acquire().await.unwrap(), one.lock("b").acquire().await.unwrap()];
     let first = other.lock("c").acquire().await.unwrap();
@@ -62,8 +33,7 @@ async fn session_expired(shared: &'static Shared) {
     let follower = wait(&scene, "a", other.lock("a"), 2).await;
     // The server may tell that the grants' nodes, which are watched, have gone before it tells why.
     quiet(&proxy).await;
-    let (server, session) = (scene.place().direct_address().await, session_of(&scene, "a", 0).await);
-    in_time("the session's end", end_session(server, session)).await;
+    end_session(scene.place().address().await, &proxy).await;
     for guard in &held {
         assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
         assert!(!guard.is_held());
@@ -82,8 +52,9 @@ async fn session_expired(shared: &'static Shared) {
 }
 
 /// The node is made, but its client never hears of it, because the connection breaks, and its task has given up.
-async fn create_reply_lost_and_given_up(shared: &'static Shared) {
-    let Some(scene) = Scene::on(shared, "given_up").await else { return };
+#[tokio::test]
+async fn create_reply_lost_and_given_up() {
+    let Some(scene) = Scene::on(&ONE, "given_up").await else { return };
     scene.keep("a").await;
     let (proxy, locks) = scene.behind_proxy().await;
     for lock in [locks.lock("a"), locks.rw("a").read(), locks.semaphore("a", 2).permit()] {
@@ -101,10 +72,10 @@ async fn create_reply_lost_and_given_up(shared: &'static Shared) {
 }
 
 /// A claim leaves the queue, and asks again before its old node is gone: that node grants nothing.
-async fn delete_lost_and_asked_again(shared: &'static Shared) {
-    let Some(scene) = Scene::on(shared, "left").await else { return };
-    let proxy = scene.proxy().await;
-    let backend = ZkBackend::connect(scene.through(&proxy)).await.unwrap();
+#[tokio::test]
+async fn delete_lost_and_asked_again() {
+    let Some(scene) = Scene::on(&ONE, "left").await else { return };
+    let (proxy, backend) = scene.past_proxy(USUAL_SESSION).await;
     let claim = claim("a");
     try_grant(&backend, &claim).await.unwrap();
     proxy.set(Direction::Requests, Flow::Drop);
@@ -131,8 +102,9 @@ async fn delete_lost_and_asked_again(shared: &'static Shared) {
 }
 
 /// A node of the same claim, made by a session that is ending: it is not the claim's, however early it came.
-async fn ghost_node_never_granted(shared: &'static Shared) {
-    let Some(scene) = Scene::on(shared, "ghost").await else { return };
+#[tokio::test]
+async fn ghost_node_never_granted() {
+    let Some(scene) = Scene::on(&ONE, "ghost").await else { return };
     let backend = scene.backend().await;
     scene.keep("a").await;
     let claim = claim("a");
@@ -147,8 +119,9 @@ async fn ghost_node_never_granted(shared: &'static Shared) {
 }
 
 /// A waiter whose node is deleted stands in the queue again, and is not granted before its turn.
-async fn node_deleted_while_waiting(shared: &'static Shared) {
-    let Some(scene) = Scene::on(shared, "waiting").await else { return };
+#[tokio::test]
+async fn node_deleted_while_waiting() {
+    let Some(scene) = Scene::on(&ONE, "waiting").await else { return };
     let (one, other) = (scene.locks().await, scene.locks().await);
     let guard = one.lock("a").acquire().await.unwrap();
     let waiting = wait(&scene, "a", other.lock("a"), 2).await;

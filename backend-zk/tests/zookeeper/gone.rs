@@ -1,16 +1,11 @@
 //! Why a grant's node is gone: a client deleted it, or its session has ended.
 
-use crate::{
-    LONG_SESSION, Scene, claim, in_time,
-    server::ONE,
-    takeover::{packet, receive},
-    try_grant,
-};
+use crate::{LONG_SESSION, Scene, claim, in_time, server::ONE, try_grant};
 use std::{io, net::SocketAddr, time::Duration};
 use tenure_core::{Backend, Liveness, LossCause, Release, Standing};
 use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{
         TcpListener, TcpStream,
         tcp::{ReadHalf, WriteHalf},
@@ -43,6 +38,19 @@ enum Fate {
     Passes,
     Unanswered,
     Answered(Vec<u8>),
+}
+
+/// A message with its length before it, as both sides send it.
+fn packet(message: &[u8]) -> Vec<u8> {
+    let length = i32::try_from(message.len()).unwrap();
+    [&length.to_be_bytes(), message].concat()
+}
+
+async fn receive(stream: &mut ReadHalf<'_>) -> io::Result<Vec<u8>> {
+    let length = stream.read_i32().await?;
+    let mut message = vec![0; usize::try_from(length).unwrap()];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
 }
 
 /// Requests begin with their number and their type.

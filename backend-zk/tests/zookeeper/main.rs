@@ -18,11 +18,10 @@ mod secure;
 mod server;
 mod session;
 mod special;
-mod takeover;
 mod wrap;
 
 use server::{Place, Shared};
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tenure_conformance::pause;
 use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, Guard, HolderInfo, Lock, Locks, Mode, Name};
@@ -33,6 +32,8 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// In which everything comes that comes at all, on a busy machine too.
 const PATIENCE: Duration = Duration::from_mins(3);
+/// The session by default.
+const USUAL_SESSION: Duration = Duration::from_secs(30);
 /// The longest session: its pings and heartbeats come every few minutes.
 const LONG_SESSION: Duration = Duration::from_mins(10);
 /// A child of a lock's node that does not contend.
@@ -89,10 +90,16 @@ impl Scene {
         Proxy::start(self.place().address().await).await.unwrap()
     }
 
+    /// A client past a proxy, with a session of this length.
+    async fn past_proxy(&self, session: Duration) -> (Proxy, ZkBackend) {
+        let proxy = self.proxy().await;
+        let backend = ZkBackend::connect(self.through(&proxy).session_timeout(session)).await.unwrap();
+        (proxy, backend)
+    }
+
     /// A client past a proxy, on which only what the client is told to do is heard.
     async fn behind_proxy(&self) -> (Proxy, Locks) {
-        let proxy = self.proxy().await;
-        let backend = ZkBackend::connect(self.through(&proxy).session_timeout(LONG_SESSION)).await.unwrap();
+        let (proxy, backend) = self.past_proxy(LONG_SESSION).await;
         (proxy, Locks::new(backend))
     }
 
@@ -169,6 +176,12 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(PATIENCE, future).await;
     outcome.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+/// Ends the session of the client past this proxy, at this server.
+async fn end_session(server: SocketAddr, proxy: &Proxy) {
+    let opening = proxy.connections().last().expect("a connection").opening();
+    in_time("the session's end", tenure_testbed::end_session(server, &opening)).await.unwrap();
 }
 
 /// Waits until the client of a long session has no more to send: it watches a grant's node a moment after the grant.

@@ -1,6 +1,6 @@
 //! The nodes below a lock's node, by which clients of other programs know what is held.
 
-use crate::{PATIENCE, Scene, granted, in_time, server::ONE, wait};
+use crate::{PATIENCE, Scene, granted, in_time, none_is_finished, server::ONE, wait};
 use std::time::Duration;
 use tenure_conformance::{
     proxy::{Flow, Proxy},
@@ -13,94 +13,45 @@ use zookeeper_client::{Acls, CreateMode};
 const SEQUENTIAL: zookeeper_client::CreateOptions<'static> =
     CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 
+/// The page on formats has the forms without this option.
 #[tokio::test]
-async fn grant_is_a_node_in_curators_form() {
+async fn exclusive_claim_is_a_writers_node_with_read_write_nodes() {
     let Some(scene) = Scene::on(&ONE, "forms").await else { return };
-    let locks = scene.locks().await;
-    let read_write = Locks::new(ZkBackend::connect(scene.options().read_write_nodes(true)).await.unwrap());
-    for (name, lock, form) in [
-        ("read", locks.rw("read").read(), "__READ__"),
-        ("write", locks.rw("write").write(), "lock-"),
-        ("permit", locks.semaphore("permit", 4).permits(2), "permit-2-of-4-lock-"),
-        ("alone", read_write.lock("alone"), "__WRIT__"),
-        ("beside", read_write.rw("beside").read(), "__READ__"),
-    ] {
-        let guard = lock.label("nightly").acquire().await.unwrap();
-        assert_eq!(scene.nodes(name).await, [format!("_c_{}-{form}0000000000", guard.claim())]);
-        let (data, stat) = scene.eyes.get_data(&scene.node(name, 0).await).await.unwrap();
-        assert_eq!(u64::try_from(stat.czxid).unwrap(), guard.token().get());
-        assert_ne!(stat.ephemeral_owner, 0);
-        let card: serde_json::Value = serde_json::from_slice(&data).unwrap();
-        assert_eq!(card["claim"], guard.claim().to_string());
-        assert_eq!((&card["label"], &card["pid"]), (&"nightly".into(), &std::process::id().into()));
-        assert!(card["host"].is_string() && card["since"].is_u64());
-        guard.release().await.unwrap();
-    }
-    // The writer's node has the number of the reader's, and so its place.
-    let mut guard = locks.rw("a").read().acquire().await.unwrap();
-    let waits = wait(&scene, "a", read_write.lock("a"), 2).await;
-    assert!(guard.try_upgrade().await.unwrap());
-    let (claim, token) = (guard.claim(), guard.token());
-    assert_eq!(scene.nodes("a").await[0], format!("_c_{claim}-from-{token}-__WRIT__0000000000"));
-    let [told] = &locks.holders("a").await.unwrap()[..] else { panic!("one holder") };
-    assert_eq!((told.claim, told.token, told.mode), (Some(claim), Some(token), Mode::Exclusive));
-    guard.release().await.unwrap();
-    granted(waits).await.release().await.unwrap();
+    let locks = Locks::new(ZkBackend::connect(scene.options().read_write_nodes(true)).await.unwrap());
+    let guard = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(scene.nodes("a").await, [format!("_c_{}-__WRIT__0000000000", guard.claim())]);
+    let stat = scene.eyes.check_stat(&scene.node("a", 0).await).await.unwrap().unwrap();
+    assert_eq!(u64::try_from(stat.czxid).unwrap(), guard.token().get());
 }
 
-/// As far as their nodes' names tell, whichever recipe made them.
+/// As far as its name tells, whichever recipe made it.
 #[tokio::test]
-async fn foreign_sequential_node_contends() {
+async fn foreign_node_is_told_and_waited_for_in_its_place() {
     let Some(scene) = Scene::on(&ONE, "foreign").await else { return };
-    let locks = scene.locks().await;
+    let (one, other, last) = (scene.locks().await, scene.locks().await, scene.locks().await);
     scene.keep("a").await;
-    for (form, reads) in [
-        ("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-__READ__", true),
-        ("27d6a1ac9c3b4a1e8d5c9d1f6d7b1c11__rlock__", true),
-        ("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-__WRIT__", false),
-        ("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-lock-", false),
-        ("27d6a1ac9c3b4a1e8d5c9d1f6d7b1c11__lock__", false),
-        ("_c_no-uuid-lock-", false),
-        ("x-72057594-", false),
-        ("", false),
-    ] {
-        let base = format!("{}/{form}", scene.path("a"));
-        let (_, number) = scene.eyes.create(&base, b"10.0.0.7", &SEQUENTIAL).await.unwrap();
-        let reader = locks.rw("a").read().try_acquire().await.unwrap();
-        assert_eq!(reader.is_some(), reads, "{form}");
-        assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "{form}");
-        let told = locks.holders("a").await.unwrap();
-        assert_eq!((told[0].claim, told[0].token, told[0].mode == Mode::Shared), (None, None, reads));
-        assert!(told[0].since.is_some());
-        drop(reader);
-        let waiting = wait(&scene, "a", locks.lock("a"), 2).await;
-        scene.eyes.delete(&format!("{base}{number}"), None).await.unwrap();
-        granted(waiting).await.release().await.unwrap();
-        scene.eyes.create(&base, b"", &SEQUENTIAL).await.unwrap();
-        assert_eq!(locks.force_release("a").await.unwrap().len(), 1, "{form}");
-        scene.until_nodes("a", 0).await;
-    }
-    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    scene.eyes.create(&format!("{}/leases", scene.path("a")), b"", &options).await.unwrap();
-    assert!(locks.lock("a").try_acquire().await.unwrap().is_some(), "a node without a number contends");
-}
-
-#[tokio::test]
-async fn foreign_waiter_is_told_in_its_place() {
-    let Some(scene) = Scene::on(&ONE, "waiters").await else { return };
-    let (one, other) = (scene.locks().await, scene.locks().await);
     let guard = one.lock("a").acquire().await.unwrap();
     let reader = wait(&scene, "a", other.rw("a").read().label("reads"), 2).await;
-    scene.eyes.create(&format!("{}/x-", scene.path("a")), b"10.0.0.7", &SEQUENTIAL).await.unwrap();
+    let base = format!("{}/x-", scene.path("a"));
+    let (_, number) = scene.eyes.create(&base, b"10.0.0.7", &SEQUENTIAL).await.unwrap();
+    let waiting = wait(&scene, "a", last.lock("a"), 4).await;
     let told = one.waiting("a").await.unwrap();
     let who: Vec<_> = told.iter().map(|waiter| (waiter.info.label.as_deref(), waiter.mode)).collect();
-    assert_eq!(who, [(Some("reads"), Mode::Shared), (None, Mode::Exclusive)]);
+    assert_eq!(who[..2], [(Some("reads"), Mode::Shared), (None, Mode::Exclusive)]);
     assert!(told.iter().all(|waiter| waiter.since.is_some() && waiter.age.is_some()));
     guard.release().await.unwrap();
     let reader = granted(reader).await;
     assert_eq!((told[0].claim, told[1].claim), (Some(reader.claim()), None));
     reader.release().await.unwrap();
-    assert!(one.waiting("a").await.unwrap().is_empty(), "its turn has come");
+    none_is_finished(&[&waiting]).await;
+    let [holder] = &one.holders("a").await.unwrap()[..] else { panic!("one holder") };
+    assert_eq!((holder.claim, holder.token, holder.mode), (None, None, Mode::Exclusive));
+    assert!(holder.since.is_some());
+    scene.eyes.delete(&format!("{base}{number}"), None).await.unwrap();
+    granted(waiting).await.release().await.unwrap();
+    scene.eyes.create(&base, b"", &SEQUENTIAL).await.unwrap();
+    assert_eq!(one.force_release("a").await.unwrap().len(), 1);
+    scene.until_nodes("a", 0).await;
 }
 
 /// The client watches the node a moment after the grant, and an upgrade replaces the node.

@@ -1,9 +1,22 @@
 //! Whose nodes they are, and when a client leaves.
 
-use crate::{LONG_SESSION, Scene, claim, in_time, server::ONE, try_grant};
-use tenure_core::{Backend, Error, Locks};
+use crate::{LONG_SESSION, Scene, claim, in_time, input::said, server::ONE, try_grant};
+use tenure_core::{Backend, Error, Guard, Locks};
 use tenure_zk::ZkBackend;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+/// Whether this client of another user sees who holds the lock `a`, and changes nothing.
+pub(crate) async fn may_only_look(strange: &Locks, guard: &Guard, path: &str) {
+    assert_eq!(strange.holders("a").await.unwrap()[0].claim, Some(guard.claim()));
+    for error in [
+        strange.force_release("a").await.map(drop).unwrap_err(),
+        strange.lock("a").try_acquire().await.map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(&error, Error::Store { .. }), "{error:?}");
+        assert!(said(&error).contains(&format!("no permission on {path}")), "{error:?}");
+    }
+    assert!(guard.is_held());
+}
 
 #[tokio::test]
 async fn only_the_same_user_changes_a_users_nodes() {
@@ -11,16 +24,7 @@ async fn only_the_same_user_changes_a_users_nodes() {
     let mine = Locks::new(ZkBackend::connect(scene.options().digest("me", "secret")).await.unwrap());
     let guard = mine.lock("a").acquire().await.unwrap();
     let strange = scene.locks().await;
-    assert_eq!(strange.holders("a").await.unwrap()[0].claim, Some(guard.claim()));
-    for error in [
-        strange.force_release("a").await.map(drop).unwrap_err(),
-        strange.lock("a").try_acquire().await.map(drop).unwrap_err(),
-    ] {
-        assert!(matches!(&error, Error::Store { .. }), "{error:?}");
-        let said = error.to_string();
-        assert!(said.contains(&format!("no permission on {}", scene.path("a"))), "{said}");
-    }
-    assert!(guard.is_held());
+    may_only_look(&strange, &guard, &scene.path("a")).await;
     let again = Locks::new(ZkBackend::connect(scene.options().digest("me", "secret")).await.unwrap());
     assert_eq!(again.force_release("a").await.unwrap().len(), 1);
 }

@@ -86,27 +86,15 @@ impl Place {
 
     /// `host:port` of each server.
     pub(crate) fn hosts(&self) -> Vec<String> {
-        hosts(&self.server.url())
+        let url = self.server.url();
+        let hosts = url.trim_start_matches("zookeeper://").split(['/', '?']).next().unwrap_or_default();
+        hosts.split(',').map(str::to_owned).collect()
     }
 
     /// The address of the first of them.
     pub(crate) async fn address(&self) -> SocketAddr {
-        look_up(&self.hosts()[0]).await
+        tokio::net::lookup_host(&self.hosts()[0]).await.unwrap().next().unwrap()
     }
-
-    /// Without the proxy.
-    pub(crate) async fn direct_address(&self) -> SocketAddr {
-        look_up(&hosts(&self.server.direct_url())[0]).await
-    }
-}
-
-fn hosts(url: &str) -> Vec<String> {
-    let hosts = url.trim_start_matches("zookeeper://").split(['/', '?']).next().unwrap_or_default();
-    hosts.split(',').map(str::to_owned).collect()
-}
-
-async fn look_up(host: &str) -> SocketAddr {
-    tokio::net::lookup_host(host).await.unwrap().next().unwrap()
 }
 
 /// A server's status, by one of the

@@ -3,29 +3,18 @@
 use crate::{Scene, claim, eventually, granted, in_time, quiet, server::ONE, try_grant, wait};
 use futures_util::future::join_all;
 use std::time::Duration;
-use tenure_conformance::{
-    pause,
-    proxy::{Flow, Proxy},
-    saboteur::Direction,
-};
+use tenure_conformance::{pause, proxy::Flow, saboteur::Direction};
 use tenure_core::{Backend, Locks, Standing, StoreError};
 use tenure_zk::ZkBackend;
 
 /// A heartbeat comes with each third of it.
 const SESSION: Duration = Duration::from_secs(8);
 
-async fn behind_proxy(scene: &Scene) -> (Proxy, Locks) {
-    let proxy = scene.proxy().await;
-    let backend = ZkBackend::connect(scene.through(&proxy).session_timeout(SESSION)).await.unwrap();
-    (proxy, Locks::new(backend))
-}
-
 /// A grant would be lost soon. It is granted when the session is better, or in the next one.
 #[tokio::test]
 async fn waiter_is_not_granted_while_its_session_runs_out() {
     let Some(scene) = Scene::on(&ONE, "runs-out").await else { return };
-    let (proxy, holder) = (scene.proxy().await, scene.locks().await);
-    let backend = ZkBackend::connect(scene.through(&proxy).session_timeout(SESSION)).await.unwrap();
+    let ((proxy, backend), holder) = (scene.past_proxy(SESSION).await, scene.locks().await);
     let first = holder.lock("a").acquire().await.unwrap();
     // The session's other grant shows what is left of it.
     let beside = try_grant(&backend, &claim("b")).await.unwrap();
@@ -56,7 +45,8 @@ async fn lost_event_is_noticed_with_the_next_heartbeat() {
     let Some(scene) = Scene::on(&ONE, "event").await else { return };
     let holder = scene.locks().await;
     for lock in [|locks: &Locks| locks.lock("a"), |locks: &Locks| locks.semaphore("a", 2).permit()] {
-        let (proxy, locks) = behind_proxy(&scene).await;
+        let (proxy, backend) = scene.past_proxy(SESSION).await;
+        let locks = Locks::new(backend);
         assert_eq!(locks.capabilities().ask_again, SESSION / 3);
         let mut held = vec![lock(&holder).acquire().await.unwrap()];
         held.extend(lock(&holder).try_acquire().await.unwrap());

@@ -5,6 +5,7 @@ use crate::{
     special::{self, Special},
     wait,
 };
+use futures_util::future::join_all;
 use std::{
     path::Path,
     process::Command,
@@ -17,13 +18,8 @@ use std::{
 use tenure_conformance::pause;
 use zookeeper_client::{Acls, CreateMode};
 
-/// A server whose lock `a` has had almost 2³¹ contenders.
-async fn near_wrap(counter: i32) -> Option<(Special, Scene)> {
-    near_wrap_with(counter, &[]).await
-}
-
-/// Such a server, with these Java properties.
-async fn near_wrap_with(counter: i32, properties: &[String]) -> Option<(Special, Scene)> {
+/// A server whose lock `a` has had almost 2³¹ contenders, with these Java properties.
+async fn near_wrap(counter: i32, properties: &[String]) -> Option<(Special, Scene)> {
     if !special::available() {
         return None;
     }
@@ -47,14 +43,8 @@ async fn near_wrap_with(counter: i32, properties: &[String]) -> Option<(Special,
 #[tokio::test]
 async fn modes_keep_their_order_at_the_end_of_the_counter() {
     for counter in [i32::MAX - 4, i32::MAX - 1] {
-        let Some((_server, scene)) = near_wrap(counter).await else { return };
-        let clients = {
-            let mut clients = Vec::new();
-            for _ in 0..7 {
-                clients.push(scene.locks().await);
-            }
-            clients
-        };
+        let Some((_server, scene)) = near_wrap(counter, &[]).await else { return };
+        let clients = join_all((0..7).map(|_| scene.locks())).await;
         let (read, write) = (|at: usize| clients[at].rw("a").read(), |at: usize| clients[at].rw("a").write());
         let permit = |at: usize, take| clients[at].semaphore("a", 2).permits(take);
         let mut first = read(0).acquire().await.unwrap();
@@ -95,7 +85,7 @@ async fn modes_keep_their_order_at_the_end_of_the_counter() {
 async fn reader_that_becomes_a_writer_meanwhile_is_not_passed() {
     const READERS: usize = 4;
     const TURNS: usize = 25;
-    let Some((_server, scene)) = near_wrap(i32::MAX - 1).await else { return };
+    let Some((_server, scene)) = near_wrap(i32::MAX - 1, &[]).await else { return };
     let alone = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..READERS * 2 {
@@ -132,17 +122,17 @@ async fn older_node_with_a_later_number_holds() {
     // The server completes no write until no other has come for this long. So creations that are sent together are
     // in the pipeline together, even on a busy machine.
     let slowly = ["zookeeper.flushDelay=900", "zookeeper.maxWriteQueuePollTime=300"].map(str::to_owned);
-    let Some((_server, scene)) = near_wrap_with(i32::MAX - 3, &slowly).await else { return };
+    let Some((_server, scene)) = near_wrap(i32::MAX - 3, &slowly).await else { return };
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let base = format!("{}/x-", scene.path("a"));
     let together = (0..200).map(|_| scene.eyes.create(&base, b"", &options));
-    let made = futures_util::future::join_all(together.collect::<Vec<_>>()).await;
+    let made = join_all(together.collect::<Vec<_>>()).await;
     let numbers: Vec<_> = made.into_iter().flatten().map(|(_, number)| number.into_i64()).collect();
     let older = numbers.iter().copied().find(|number| *number < 0).expect("no creation overtook the counter");
     let nodes = scene.nodes("a").await;
     let others = nodes.iter().filter(|node| **node != format!("x-{older:010}"));
     let paths: Vec<_> = others.map(|node| format!("{}/{node}", scene.path("a"))).collect();
-    let gone = futures_util::future::join_all(paths.iter().map(|path| scene.eyes.delete(path, None))).await;
+    let gone = join_all(paths.iter().map(|path| scene.eyes.delete(path, None))).await;
     assert!(gone.iter().all(Result::is_ok), "{gone:?}");
     let locks = scene.locks().await;
     assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "the older node was passed over");

@@ -3,10 +3,7 @@
 use crate::{
     Check, Client, Stage,
     case::cases,
-    check::{
-        Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held, waits,
-        within,
-    },
+    check::{Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, within},
     pause,
 };
 use std::{
@@ -19,7 +16,7 @@ use tenure_core::{Error, Moment};
 use tokio::sync::oneshot;
 
 cases!("waiting":
-    cancel_while_waiting, cancel_at_every_await, cancel_races_grant, refused_claim_leaves_nothing,
+    cancel_at_every_await, cancel_races_grant, refused_claim_leaves_nothing,
     unpolled_future_blocks_no_other_lock,
 );
 
@@ -36,23 +33,6 @@ async fn next_gets_in(next: &Client, name: &str, after: &str) -> Check {
         ))
     })?;
     Ok(guard.release().await?)
-}
-
-/// A waiter is cancelled. The holder keeps the lock, and after its release any client is granted it.
-async fn cancel_while_waiting(stage: &Stage) -> Check {
-    let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
-    let guard = one.lock(&name).acquire().await?;
-    let waiter = waits(other.lock(&name));
-    eventually!(SOON, other.probe.calls().contending(&name) == 1, "one waiter's request");
-    pause::settle(Duration::from_millis(100)).await;
-    waiter.abort();
-    ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "a wait for a held lock ended");
-    eventually!(SOON, other.names_in_use() == 0, "no queue is left in the client of the cancelled waits");
-    still_held(&guard)?;
-    kept_out(&next.lock(&name)).await?;
-    guard.release().await?;
-    next_gets_in(&next, &name, "a waiter was cancelled").await?;
-    next_gets_in(&other, &name, "this client's waiter was cancelled").await
 }
 
 /// Polls the future this many times, and drops it if it is not done by then.

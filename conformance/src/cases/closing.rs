@@ -3,7 +3,10 @@
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, waits, within},
+    check::{
+        Stop, at_most, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, waits,
+        within,
+    },
     own_runtime::in_own_runtime,
     pause,
     saboteur::Hurt,
@@ -36,11 +39,9 @@ async fn other_clients_go_on(stage: &Stage) -> Check {
     let names = [stage.name("a"), stage.name("brief")];
     let kept = one.lock(stage.name("kept")).lease(RENEWED_LEASE).acquire().await?;
     let first = deadline(&kept)?;
-    for _ in 0..3 {
-        let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
-        guard.release().await?;
-        waiter.await??.release().await?;
-    }
+    let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
+    guard.release().await?;
+    waiter.await??.release().await?;
     while !first.has_passed() {
         still_held(&kept)?;
         pause::look_again().await;
@@ -109,9 +110,9 @@ async fn close_ends_without_server(stage: &Stage) -> Check {
     let theirs = other.lock(&awaited).lease(LONG_LEASE).acquire().await?;
     let waiter = waits(one.lock(&awaited).lease(LEASE));
     eventually!(PATIENCE, one.probe.calls().contending(&awaited) == 1, "one waiter's request");
-    saboteur.half_open().await?;
+    saboteur.hurt(Hurt::HalfOpen).await?;
     drop(guard);
-    within(stage.at_most(LEASE + FAREWELL), "closing without a server", one.close()).await?;
+    within(at_most(LEASE + FAREWELL), "closing without a server", one.close()).await?;
     let waited = within(PATIENCE, "the end of a wait when its client has closed", waiter).await??;
     ensure_matches!(waited, Err(Error::Closed { .. }));
     ensure_matches!(one.lock(&held).try_acquire().await, Err(Error::Closed { .. }));

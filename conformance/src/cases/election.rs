@@ -3,10 +3,10 @@
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, rises, within},
+    check::{Stop, ensure_eq, rises, within},
     pause,
 };
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use std::{
     pin::pin,
     sync::{
@@ -15,67 +15,12 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::mpsc;
 
 cases!("election":
-    election_one_leader.policy(), election_new_leader_after_kill, leaders_reports_each_change.policy(),
-    work_ends_with_its_term.policy(),
+    leaders_reports_each_change.policy(), work_ends_with_its_term.policy(),
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Less than the lease of 30 s, after which the place of a leader that did not resign is free.
-const SOON: Duration = Duration::from_secs(20);
-
-/// Three candidates lead in turn. There is one leader at a time, and terms have rising tokens.
-async fn election_one_leader(stage: &Stage) -> Check {
-    let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
-    let leading = Arc::new(AtomicUsize::new(0));
-    let (terms, mut told) = mpsc::unbounded_channel();
-    let mut candidates = tokio::task::JoinSet::new();
-    for client in &clients {
-        let (election, leading, terms) = (client.election(&name), Arc::clone(&leading), terms.clone());
-        candidates.spawn(async move {
-            for _ in 0..3 {
-                let term =
-                    within(SOON, "one of nine terms of three candidates", election.campaign()).await??;
-                ensure_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "leaders beside a new one");
-                let _ = terms.send(term.token());
-                pause::settle(Duration::from_millis(5)).await;
-                leading.fetch_sub(1, Ordering::SeqCst);
-                term.release().await?;
-            }
-            Check::Ok(())
-        });
-    }
-    while let Some(outcome) = candidates.join_next().await {
-        outcome??;
-    }
-    drop(terms);
-    let mut last = None;
-    while let Some(term) = told.recv().await {
-        rises(last, term)?;
-        last = Some(term);
-    }
-    Ok(())
-}
-
-/// The leader's process is killed. Another candidate is elected, with a greater token.
-async fn election_new_leader_after_kill(stage: &Stage) -> Check {
-    stage.needs(Need::Processes)?;
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let mut victim = stage.victim().await?;
-    let first = victim.hold(&name, Duration::from_secs(3)).await?;
-    let election = client.election(&name);
-    let mut campaign = pin!(election.campaign());
-    ensure!(
-        campaign.as_mut().now_or_never().is_none(),
-        "a second candidate was elected while another process leads"
-    );
-    victim.kill().await?;
-    let term = within(PATIENCE, "a new leader after the old one was killed", campaign).await??;
-    rises(first, term.token())?;
-    Ok(term.release().await?)
-}
 
 /// `leaders` reports each new leader with its label, and each resignation.
 async fn leaders_reports_each_change(stage: &Stage) -> Check {

@@ -8,10 +8,11 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{
-        Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, waits, within,
+        Stop, at_most, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, waits,
+        within,
     },
     pause,
-    saboteur::{Direction, Hurt},
+    saboteur::Hurt,
 };
 use scene::{LONG_LEASE, OUTAGE, PATIENCE, Scene, granted};
 use std::time::Duration;
@@ -85,8 +86,8 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
     let waiter = scene.waiter();
     match hurt {
-        Hurt::Freeze => scene.saboteur.freeze().await?,
-        _ => scene.saboteur.half_open().await?,
+        Hurt::Freeze => scene.saboteur.hurt(Hurt::Freeze).await?,
+        _ => scene.saboteur.hurt(Hurt::HalfOpen).await?,
     }
     let (silent, deadline) = (Moment::now(), guard.deadline());
     let cause = within(PATIENCE, "the loss of a lock while its server is silent", guard.lost()).await?;
@@ -101,11 +102,11 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
         (StandingKind::Session, None) => PATIENCE,
     };
     ensure!(
-        after <= stage.at_most(latest),
+        after <= at_most(latest),
         "the server fell silent when {latest:?} of the lease were left, but the holder reported the loss only after {after:?}"
     );
     match hurt {
-        Hurt::Freeze => scene.saboteur.thaw().await?,
+        Hurt::Freeze => scene.saboteur.undo(Hurt::Freeze).await?,
         // Sentinels may have chosen another master, which would not know of later requests to the old one.
         _ => scene.saboteur.heal().await?,
     }
@@ -128,7 +129,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     let session = first.deadline().map(Moment::left).unwrap_or_default();
     let before = first.token();
     over(first.release().await)?;
-    saboteur.drop_replies().await?;
+    saboteur.hurt(Hurt::DropReplies).await?;
     let acquiring = waits(one.lock(&name).lease(LEASE).wait(PATIENCE));
     // By then the session is over for the client. The server has heard from it all the while.
     pause::outlast(session + session / 8).await;
@@ -184,7 +185,7 @@ async fn server_restarted(stage: &Stage) -> Check {
     let must_stay = !forgets && scene.standing == StandingKind::Lease && !in_time.has_passed();
     let back = guard.deadline();
     eventually!(
-        stage.at_most(RESTART),
+        at_most(RESTART),
         guard.deadline().is_none() || guard.deadline() > back,
         "a renewal or the loss of a lock, after the server is back: {guard:?}"
     );
@@ -216,10 +217,10 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
     // In each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
     for pause in [0, 1, 5, 20, 100] {
-        scene.saboteur.drop_replies().await?;
+        scene.saboteur.hurt(Hurt::DropReplies).await?;
         let acquiring = waits(scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE));
         pause::settle(Duration::from_millis(pause)).await;
-        scene.saboteur.cut().await?;
+        scene.saboteur.hurt(Hurt::Cut).await?;
         scene.saboteur.mend().await?;
         let guard = granted(acquiring).await?;
         scene.excludes(&guard).await?;
@@ -234,10 +235,10 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
     for pause in [0, 1, 5, 20, 100] {
         let guard = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         let before = guard.token();
-        scene.saboteur.drop_replies().await?;
+        scene.saboteur.hurt(Hurt::DropReplies).await?;
         let releasing = tokio::spawn(guard.release());
         pause::settle(Duration::from_millis(pause)).await;
-        scene.saboteur.cut().await?;
+        scene.saboteur.hurt(Hurt::Cut).await?;
         scene.saboteur.mend().await?;
         let released = within(PATIENCE, "a release whose connection was reset", releasing).await??;
         scene.released(released)?;
@@ -251,13 +252,13 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
 /// The reply comes after the client's timeout. The attempt ends with a retryable error or its grant, and leaves
 /// nothing behind.
 async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
-    let scene = Scene::set(stage, &[Hurt::Delay]).await?;
+    let scene = Scene::set(stage, &[Hurt::DelayReplies]).await?;
     let first = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
     let before = first.token();
     first.release().await?;
-    scene.saboteur.delay(Direction::Replies, PAST_TIMEOUT).await?;
+    scene.saboteur.inject(Hurt::DelayReplies.by(PAST_TIMEOUT)).await?;
     // Where a failover may have the store forget the withdrawal, the lease ends the grant.
-    let lease = if stage.subject().forgets(Hurt::Delay) { PATIENCE / 2 } else { LONG_LEASE };
+    let lease = if stage.subject().forgets(Hurt::DelayReplies) { PATIENCE / 2 } else { LONG_LEASE };
     match scene.one.lock(&scene.name).lease(lease).try_acquire().await {
         Err(error) => ensure!(
             error.is_retryable(),
@@ -340,20 +341,19 @@ async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Refuse, Hurt::HalfOpen, Hurt::Cut]).await?;
     for hangs in [false, true] {
         if hangs {
-            scene.saboteur.half_open().await?;
+            scene.saboteur.hurt(Hurt::HalfOpen).await?;
         } else {
-            scene.saboteur.refuse().await?;
-            scene.saboteur.cut().await?;
+            scene.saboteur.hurt(Hurt::Refuse).await?;
+            scene.saboteur.hurt(Hurt::Cut).await?;
         }
         let lock = scene.one.lock(&scene.name).lease(LEASE);
         // The bound is the lease: after a longer timeout of the store, nothing of it would be left.
         let tried =
-            within(stage.at_most(LEASE), "an attempt while the server is unreachable", lock.try_acquire())
-                .await?;
+            within(at_most(LEASE), "an attempt while the server is unreachable", lock.try_acquire()).await?;
         ensure_matches!(tried, Err(Error::Unavailable { .. }));
         let wait = Duration::from_secs(1);
         let waited =
-            within(stage.at_most(wait), "a wait while the server is unreachable", lock.wait(wait).acquire())
+            within(at_most(wait), "a wait while the server is unreachable", lock.wait(wait).acquire())
                 .await?;
         ensure_matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
         scene.saboteur.mend().await?;
@@ -369,7 +369,7 @@ async fn reconnects_after_outage(stage: &Stage) -> Check {
     let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
     let before = guard.token();
     over(guard.release().await)?;
-    scene.saboteur.kill().await?;
+    scene.saboteur.hurt(Hurt::Kill).await?;
     let waiter = scene.waiter();
     pause::linger(LEASE).await;
     ensure!(!waiter.is_finished(), "a wait ended while the server was down: {:?}", waiter.await?);

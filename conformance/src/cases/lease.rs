@@ -6,8 +6,8 @@ use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
     check::{
-        EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, expired, kept_out, lost_with, millis,
-        still_held, within,
+        EXPIRY, Stop, at_most, ensure, ensure_eq, ensure_matches, eventually, expired, kept_out, lost_with,
+        millis, still_held, within,
     },
     pause,
 };
@@ -19,13 +19,13 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use std::time::Duration;
 use tenure_core::{
     Error, Guard, LossCause, Moment,
-    lease::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, drift_allowance},
+    lease::{MAX_LEASE, MIN_LEASE, drift_allowance},
 };
 
 cases!("lease":
-    expires_on_time, renewed_beyond_lease, extend_survives_original_lease,
-    extend_after_expiry_is_lost.policy(), per_lock_lease.policy(), max_hold_ends,
-    renewal_stops_after_release.policy(), deadline_counts_from_send.policy(), stalled_answer_counts_from_send,
+    expires_on_time, renewed_beyond_lease.policy(), extend_survives_original_lease,
+    extend_after_expiry_is_lost.policy(), max_hold_ends.policy(), renewal_stops_after_release.policy(),
+    deadline_counts_from_send.policy(), stalled_answer_counts_from_send,
     delayed_answer_counts_from_send.alone(), delayed_proof_counts_from_send.alone(),
     late_renewal_does_not_undo_extend.policy(), cancelled_extend_is_harmless.policy(),
     crossing_extends_keep_longer_lease.policy(), late_grant_is_withdrawn.policy(),
@@ -73,7 +73,7 @@ async fn expires_on_time(stage: &Stage) -> Check {
     let soonest = lease.saturating_sub(drift_allowance(lease));
     ensure!(had.since(before) >= soonest, "a lease of {lease:?} ended after only {:?}", had.since(before));
     let took = had.since(granted);
-    ensure!(took < stage.at_most(lease + EXPIRY), "a lease of {lease:?} ended only after {took:?}");
+    ensure!(took < at_most(lease + EXPIRY), "a lease of {lease:?} ended only after {took:?}");
     // On the wall clock, a grant that came late is renewed once.
     if Moment::are_virtual() {
         ensure_eq!(one.probe.count(Method::Renew, &name), 0, "renewals with `renew(false)`");
@@ -88,8 +88,7 @@ async fn renewed_beyond_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
-    // On the wall clock, each lease more is a chance for a stall that outlives one.
-    let until = Moment::now() + if Moment::are_virtual() { lease * 4 } else { lease * 3 / 2 };
+    let until = Moment::now() + lease * 4;
     while !until.has_passed() {
         still_excludes(&other, &name, &guard).await?;
         pause::look_again().await;
@@ -109,8 +108,8 @@ async fn extend_survives_original_lease(stage: &Stage) -> Check {
     still_excludes(&other, &name, &guard).await?;
     // The lease is made shorter again.
     guard.extend(lease).await?;
-    within(stage.at_most(lease), "the loss after `extend` with a shorter lease", guard.lost()).await?;
-    let taken = other.lock(&name).wait(stage.at_most(EXPIRY)).acquire().await?;
+    within(at_most(lease), "the loss after `extend` with a shorter lease", guard.lost()).await?;
+    let taken = other.lock(&name).wait(at_most(EXPIRY)).acquire().await?;
     taken.release().await?;
     lost_with(guard.release().await).map(drop)
 }
@@ -128,28 +127,6 @@ async fn extend_after_expiry_is_lost(stage: &Stage) -> Check {
     Ok(taken.release().await?)
 }
 
-/// Three locks of one client have three leases. Each ends by its own.
-async fn per_lock_lease(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let [one, other] = stage.clients().await?;
-    let (short, long, usual) = (stage.name("short"), stage.name("long"), stage.name("usual"));
-    let brief = one.lock(&short).lease(UNRENEWED).renew(false).acquire().await?;
-    let lengthy = one.lock(&long).lease(millis(20_000)).renew(false).acquire().await?;
-    let plain = one.lock(&usual).renew(false).acquire().await?;
-    let left = plain.deadline().map(Moment::left).unwrap_or_default();
-    ensure!(
-        left > DEFAULT_LEASE / 2 && left <= DEFAULT_LEASE,
-        "a lock with the default lease of {DEFAULT_LEASE:?} has {left:?} left"
-    );
-    let taken = other.lock(&short).wait(UNRENEWED + EXPIRY).acquire().await?;
-    still_excludes(&other, &long, &lengthy).await?;
-    still_excludes(&other, &usual, &plain).await?;
-    lost_with(brief.release().await)?;
-    taken.release().await?;
-    lengthy.release().await?;
-    Ok(plain.release().await?)
-}
-
 /// A renewed lock with `max_hold` is lost at its end, with that cause, and the next client is granted it.
 async fn max_hold_ends(stage: &Stage) -> Check {
     let (lease, longest) = (RENEWED, millis(7000));
@@ -162,20 +139,17 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     // It has been renewed by then.
     pause::keep(longest * 3 / 4).await;
     ensure!(ends_in_time(), "the deadline is later than `max_hold({longest:?})` allows: {guard:?}");
-    let cause = within(stage.at_most(longest), "the loss at the end of `max_hold`", guard.lost()).await?;
+    let cause = within(longest, "the loss at the end of `max_hold`", guard.lost()).await?;
     ensure_eq!(cause, LossCause::MaxHold);
     let (least, took) = (longest.saturating_sub(TICK), Moment::now().since(before));
     ensure!(
-        took >= least && took <= stage.at_most(longest + TICK),
+        took >= least && took <= longest + TICK,
         "a lock with `max_hold({longest:?})` was lost after {took:?}"
     );
     ensure!(!guard.is_held(), "a lock is still held after the end of `max_hold`: {guard:?}");
-    let taken = within(
-        stage.at_most(lease + EXPIRY),
-        "the next grant after the end of `max_hold`",
-        other.lock(&name).acquire(),
-    )
-    .await??;
+    let next = other.lock(&name);
+    let taken =
+        within(lease + EXPIRY, "the next grant after the end of `max_hold`", next.acquire()).await??;
     ensure!(guard.deadline().is_none(), "a lost lock has a deadline: {guard:?}");
     taken.release().await?;
     ensure_eq!(lost_with(guard.release().await)?, LossCause::MaxHold);

@@ -4,8 +4,8 @@ use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
     check::{
-        EXPIRY, Stop, ensure, ensure_eq, ensure_matches, expired, free_at_once, kept_out, lost_with, millis,
-        still_held, within,
+        EXPIRY, Stop, deadline, ensure, ensure_eq, ensure_matches, expired, free_at_once, kept_out,
+        lost_with, millis, still_held, within,
     },
     pause,
 };
@@ -14,10 +14,9 @@ use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Claim, ClaimId, Grant, Guard, LossCause, Moment, Release, Renewal};
 
 cases!("loss":
-    lost_on_takeover, lost_on_deadline_when_store_hangs.policy(),
-    lost_resolves_at_once_after_loss.policy(), release_is_not_a_loss.policy(),
-    late_renewal_never_revives.policy(), release_after_loss_is_err,
-    stale_release_harmless, stale_extend_harmless, drop_after_loss_silent.policy(),
+    lost_on_takeover.policy(), lost_on_deadline_when_store_hangs.policy(),
+    release_is_not_a_loss.policy(),
+    late_renewal_never_revives.policy(), release_after_loss_is_err.policy(), stale_requests_harmless,
 );
 
 /// For waits that end by themselves when all is well.
@@ -26,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant with a later
 /// answer is renewed first.
 const LEASE: Duration = Duration::from_secs(3);
-/// A lease that lasts while another client takes the lock from its holder, even on a machine that stalls.
+/// A lease that lasts while another client takes the lock from its holder.
 const LONG_LEASE: Duration = Duration::from_secs(12);
 
 /// The client's latest grant of this name.
@@ -78,15 +77,12 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     one.probe.freeze();
-    // None if the machine stalled so long that it has passed.
-    let deadline = guard.deadline();
+    let deadline = deadline(&guard)?;
     let cause = within(lease, "the loss of a lock while its store hangs", guard.lost()).await?;
     ensure_eq!(cause, LossCause::Expired);
-    ensure!(
-        deadline.is_none_or(Moment::has_passed),
-        "the lock was reported lost {:?} before its deadline",
-        deadline.map(Moment::left)
-    );
+    ensure!(deadline.has_passed(), "the lock was reported lost {:?} before its deadline", deadline.left());
+    let at_once = guard.lost().now_or_never();
+    ensure_eq!((at_once, guard.loss()), (Some(cause), Some(cause)), "the cause of a loss that was reported");
     let successor = other.take(&name).await?;
     one.probe.thaw();
     pause::linger(lease).await;
@@ -94,23 +90,6 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     still_held(&successor)?;
     kept_out(&one.lock(&name)).await?;
     successor.release().await?;
-    lost_with(guard.release().await).map(drop)
-}
-
-/// `lost` of a lost lock resolves at once.
-async fn lost_resolves_at_once_after_loss(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let guard = client.lost_by_expiry(&name).await?;
-    for hold in [guard.hold(), guard.hold()] {
-        let at_once = hold.lost().now_or_never();
-        ensure_eq!(at_once, Some(LossCause::Expired));
-        ensure_eq!(hold.loss(), Some(LossCause::Expired));
-        ensure!(
-            !hold.is_held() && hold.deadline().is_none(),
-            "a lost lock must not be held nor have a deadline: {hold:?}"
-        );
-    }
     lost_with(guard.release().await).map(drop)
 }
 
@@ -218,32 +197,15 @@ async fn untouched(successor: &Guard, holder: &Client, outsider: &Client) -> Che
     Ok(())
 }
 
-/// A former holder releases and withdraws its expired claim. Its successor still holds the lock.
-async fn stale_release_harmless(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let guard = one.lost_by_expiry(&name).await?;
-    let old = grant_of(&one, &name)?;
-    let successor = other.take(&name).await?;
-    lost_with(guard.release().await)?;
-    untouched(&successor, &other, &one).await?;
-    // Asks the store directly: it has to compare the claim.
-    let answer = one.probe.backend().release(&old).await?;
-    ensure_matches!(answer, Release::Lost(_), "the store's answer to a release whose claim has a successor");
-    untouched(&successor, &other, &one).await?;
-    one.probe.backend().withdraw(&claim_of(&old)).await?;
-    untouched(&successor, &other, &one).await?;
-    Ok(successor.release().await?)
-}
-
 /// The claim of this grant, as it was sent.
 fn claim_of(grant: &Grant) -> Claim {
     let Grant { claim: id, name, mode, lease, .. } = grant.clone();
     Claim { id, name, mode, lease, waits: true, reserve: 0, holder: Arc::default() }
 }
 
-/// A former holder renews its expired claim. The answer is that it is lost, and its successor still holds the lock.
-async fn stale_extend_harmless(stage: &Stage) -> Check {
+/// A former holder renews, releases and withdraws its expired claim. The answer is that it is lost, and its successor still
+/// holds the lock.
+async fn stale_requests_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (guard, rest) = expired(one.lock(&name)).await?;
@@ -263,30 +225,22 @@ async fn stale_extend_harmless(stage: &Stage) -> Check {
         "the answer to a renewal of a grant that has a successor"
     );
     untouched(&successor, &other, &one).await?;
+    lost_with(guard.release().await)?;
+    untouched(&successor, &other, &one).await?;
+    // Asks the store directly: it has to compare the claim.
+    let answer = one.probe.backend().release(&old).await?;
+    ensure_matches!(answer, Release::Lost(_), "the store's answer to a release whose claim has a successor");
+    untouched(&successor, &other, &one).await?;
+    one.probe.backend().withdraw(&claim_of(&old)).await?;
+    untouched(&successor, &other, &one).await?;
     successor.release().await?;
-    // The stale renewals left no lease behind.
+    // The stale requests left no lease behind.
     let probing = Claim { id: ClaimId::new(), ..claim_of(&old) };
     let answer = other.probe.backend().try_acquire(&probing).await?;
     ensure_matches!(
         answer,
         Attempt::Granted(_),
-        "an attempt at a free name, after renewals of an expired grant"
+        "an attempt at a free name, after requests about an expired grant"
     );
     Ok(other.probe.backend().withdraw(&probing).await?)
-}
-
-/// A former holder drops its guard. Its successor still holds the lock.
-async fn drop_after_loss_silent(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let ([one, two, other, outsider], name) = (stage.clients().await?, stage.name("a"));
-    let guard = one.lost_by_expiry(&name).await?;
-    let successor = other.take(&name).await?;
-    drop(guard);
-    // After closing, all requests of the dropped guard are done.
-    one.close().await;
-    untouched(&successor, &other, &outsider).await?;
-    successor.release().await?;
-    drop(two.lost_by_expiry(&name).await?);
-    let next = other.take(&name).await?;
-    Ok(next.release().await?)
 }

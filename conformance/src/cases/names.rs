@@ -9,11 +9,11 @@ use std::time::Duration;
 use tenure_core::{Error, Name};
 
 cases!("names":
-    case_matters, hostile_names, prefix_names_differ, long_names_no_collision, trailing_space_matters,
-    bad_names_refused.policy(),
+    hostile_names, long_names_no_collision, bad_names_refused.policy(),
 );
 
-/// Ends of names with special characters of databases, paths, URLs and patterns, some of them alike.
+/// Ends of names with special characters of databases, paths, URLs and patterns. Some differ only in case, in spaces or in
+/// what follows a common beginning.
 pub(super) const HOSTILE: &[&str] = &[
     "a",
     "A",
@@ -132,12 +132,6 @@ async fn none_meets_another(stage: &Stage, names: &[String]) -> Check {
     Ok(())
 }
 
-/// Names that differ in upper and lower case are different locks.
-async fn case_matters(stage: &Stage) -> Check {
-    let names = ["a", "A", "straße", "STRASSE", "Straße", "istanbul", "ISTANBUL", "ıstanbul", "İstanbul"];
-    none_meets_another(stage, &names.map(|last| stage.name(last))).await
-}
-
 /// Names with special characters of databases, paths, URLs and patterns are different locks.
 async fn hostile_names(stage: &Stage) -> Check {
     let mut names: Vec<String> = HOSTILE.iter().map(|last| stage.name(last)).collect();
@@ -147,12 +141,6 @@ async fn hostile_names(stage: &Stage) -> Check {
     let padding = (Name::MAX_BYTES - stage.prefix().len()) / "🔒".len();
     names.push(stage.name(&"🔒".repeat(padding)));
     none_meets_another(stage, &names).await
-}
-
-/// Names that begin with each other are different locks.
-async fn prefix_names_differ(stage: &Stage) -> Check {
-    let names = ["foo", "foo/bar", "foo/bar/baz", "foo/", "fo", "foo.", "foobar"];
-    none_meets_another(stage, &names.map(|last| stage.name(last))).await
 }
 
 /// Names of the greatest length that differ in the last bytes are different locks.
@@ -167,12 +155,6 @@ async fn long_names_no_collision(stage: &Stage) -> Check {
     }
     let shorter = long("")[..Name::MAX_BYTES - 1].to_owned();
     none_meets_another(stage, &[names.as_slice(), &[shorter]].concat()).await
-}
-
-/// Names that differ in spaces at either end are different locks.
-async fn trailing_space_matters(stage: &Stage) -> Check {
-    let names = ["job", "job ", "job  ", " job", "job\u{a0}"];
-    none_meets_another(stage, &names.map(|last| stage.name(last))).await
 }
 
 /// Invalid names are errors that state the rule. None reaches the store.

@@ -4,7 +4,8 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{
-        Stop, ensure, ensure_eq, ensure_matches, eventually, expired, lost_with, still_held, waits, within,
+        Stop, at_most, ensure, ensure_eq, ensure_matches, eventually, expired, lost_with, still_held, waits,
+        within,
     },
     pause,
 };
@@ -155,11 +156,10 @@ async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
         (Some(guard.claim()), Some(guard.token())),
         "claim and token that a forced release ended"
     );
-    let bound = stage.at_most(stage.capabilities().ask_again);
+    let bound = at_most(stage.capabilities().ask_again);
     let successor = within(bound, "the waiter's grant after a forced release", waiter).await???;
     // The holder hears of it at its renewal, a third of the lease later.
-    let hears =
-        within(stage.at_most(lease / 3), "the former holder's loss after a forced release", guard.lost());
+    let hears = within(at_most(lease / 3), "the former holder's loss after a forced release", guard.lost());
     let cause = hears.await?;
     let causes = [LossCause::Forced, LossCause::TakenOver, LossCause::Forgotten, LossCause::Expired];
     ensure!(causes.contains(&cause), "the cause of a loss by force must be one of {causes:?}, not {cause:?}");

@@ -7,19 +7,12 @@ use crate::{
     check::{Stop, chain, ensure, ensure_eq, ensure_matches, kept_out, rises, still_held, waits, within},
     pause,
 };
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 use tenure_core::{Error, Guard, Mode};
-use tokio::task::JoinSet;
 
 cases!("permits":
-    permits_reach_and_never_exceed_max, many_permits_all_or_none, permit_count_mismatch_refused,
-    bad_counts_refused.policy(), waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
+    many_permits_all_or_none, permit_count_mismatch_refused, bad_counts_refused.policy(),
+    waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,46 +25,6 @@ async fn had(client: &Client, name: &str, take: u32, of: u32) -> Check<Guard> {
     permits(client, name, take, of).await?.ok_or_else(|| {
         Stop::failed(format_args!("{take} of {of} permits were refused although they are free"))
     })
-}
-
-/// Twelve tasks share three permits. Never more than three are held, and all three can be.
-async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
-    const OF: u32 = 3;
-    stage.needs(Need::Permits)?;
-    let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
-    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let mut tasks = JoinSet::new();
-    for client in clients.iter().cycle().take(12) {
-        let lock = client.semaphore(&name, OF).permit().wait(PATIENCE * 4);
-        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
-        tasks.spawn(async move {
-            for _ in 0..4 {
-                let guard = lock.acquire().await?;
-                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                pause::settle(Duration::from_millis(5)).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                guard.release().await?;
-            }
-            Check::Ok(())
-        });
-    }
-    while let Some(outcome) = tasks.join_next().await {
-        outcome??;
-    }
-    let most = most.load(Ordering::SeqCst);
-    ensure!(most <= OF as usize, "{most} holders had a permit at once, of {OF} permits");
-    // All of them can be acquired at once, by one client or by several.
-    let mut guards = Vec::new();
-    for client in &clients {
-        guards.push(had(client, &name, 1, OF).await?);
-    }
-    let extra = permits(&clients[0], &name, 1, OF).await?;
-    ensure!(extra.is_none(), "a permit was granted although all {OF} are held: {extra:?}");
-    for guard in guards {
-        ensure_eq!(guard.mode().to_string(), "with 1 of 3 permits");
-        guard.release().await?;
-    }
-    Ok(())
 }
 
 /// Several permits are granted together or not at all, and exclude exclusive claims.

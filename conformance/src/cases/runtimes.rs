@@ -3,18 +3,17 @@
 use crate::{
     Check, Client, Method, Stage,
     case::cases,
-    check::{Stop, ensure, eventually, kept_out, rises},
+    check::{Stop, ensure, kept_out, rises},
     own_runtime::in_own_runtime,
     pause,
 };
 use std::{sync::mpsc, time::Duration};
-use tenure_core::{Hold, StandingKind};
+use tenure_core::Hold;
 use tokio::sync::oneshot;
 
 cases!("runtimes":
-    renewed_when_the_first_runtime_ends.threads(), client_works_in_many_runtimes.threads(),
-    released_as_the_runtime_ends.threads(), withdrawn_as_the_runtime_ends.threads(),
-    held_while_the_executor_is_blocked.threads(),
+    renewed_when_the_first_runtime_ends.threads(), released_as_the_runtime_ends.threads(),
+    withdrawn_as_the_runtime_ends.threads(), held_while_the_executor_is_blocked.threads(),
 );
 
 /// A lease that expires during a case unless it is renewed.
@@ -78,46 +77,8 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
     Ok(())
 }
 
-/// One client works in many runtimes, one after the other. Its locks are renewed and released in each.
-async fn client_works_in_many_runtimes(stage: &Stage) -> Check {
-    /// This many runtimes wait for a renewal: a third of the lease, or until a session's next heartbeat.
-    const RENEWED: u32 = 3;
-    let (other, name, clients) = (stage.client().await?, stage.name("a"), stage.opener());
-    let client = in_own_runtime(move || async move { clients.client().await }).await?;
-    // Making a session is more work than acquiring with a lease.
-    let rounds = match stage.capabilities().standing {
-        StandingKind::Lease => 20,
-        StandingKind::Session => RENEWED,
-    };
-    for round in 1..=rounds {
-        let (client, other, name) = (client.clone(), other.clone(), name.clone());
-        let (hasty, name_there) = (client.clone(), stage.name("b"));
-        let turn = async move {
-            // A runtime that ends before its remaining work began.
-            let haste = in_own_runtime(move || async move {
-                let guard = hasty.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
-                Ok(guard.release().await?)
-            });
-            haste.await?;
-            in_own_runtime(move || async move {
-                let guard = client.lock(&name).lease(LEASE).wait(PATIENCE).acquire().await?;
-                let first = guard.deadline();
-                if round <= RENEWED {
-                    eventually!(PATIENCE, guard.deadline() != first, "a renewal that moves the deadline");
-                }
-                still_exclude(&other, &[guard.hold()]).await?;
-                Check::Ok(guard.release().await?)
-            })
-            .await
-        };
-        if let Err(Stop::Failed(what)) = turn.await {
-            return Err(Stop::Failed(format!("in runtime {round} of {rounds}: {what}")));
-        }
-    }
-    Ok(())
-}
-
-/// A guard is dropped when its runtime ends. Its lock is released all the same.
+/// A client works in several runtimes, one after the other, and a guard is dropped when each ends. Its lock is released all
+/// the same.
 async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     for round in 0..3 {

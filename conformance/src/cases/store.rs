@@ -15,17 +15,14 @@ use tenure_core::{
 };
 
 cases!("store":
-    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again, late_attempt_for_several_takes_back_nothing_held, reserved_tokens_are_nobody_elses,
-    late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
-    renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
-    withdrawn_claim_is_gone, stalled_attempt_sees_who_came,
-    stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
-    shortest_lease_is_kept.alone(),
+    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again,
+    late_attempt_for_several_takes_back_nothing_held, reserved_tokens_are_nobody_elses, busy_tells_the_rest,
+    renewal_of_more_than_is_held_is_lost, stalled_attempt_sees_who_came, stalled_changes_touch_no_successor,
+    stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(), shortest_lease_is_kept.alone(),
 );
 
-/// A store may leave some of a batch unanswered if the rest took it a good part of the lease. This one is too long for that.
-const UNHURRIED: Duration = Duration::from_mins(5);
 const LEASE: Duration = Duration::from_secs(20);
+const LONG_LEASE: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of grants whose end is waited for. Redlock grants nothing whose lease is over before the answers of a busy machine.
 const BRIEF: Duration = Duration::from_millis(1500);
@@ -185,77 +182,33 @@ async fn reserved_tokens_are_nobody_elses(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// An attempt was sent twice, and its first copy arrives when the lease has been extended.
-async fn late_attempt_shortens_nothing(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
+/// A refusal may tell how long the lease still lasts, and then truly so: also after a renewal for a longer lease and a
+/// late copy of the attempt, which shortens nothing. A store that counts whole milliseconds keeps a lease to the end of
+/// its last one, so a refusal in the millisecond of the grant tells one more.
+async fn busy_tells_the_rest(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
     let claim = claim(&name, LEASE)?;
     let mut grant = granted(store, &claim).await?;
-    grant.lease = UNHURRIED;
-    let answers = store.renew(std::slice::from_ref(&grant)).await?;
-    ensure_matches!(answers[..], [Renewal::Renewed]);
-    let late = granted(store, &claim).await?;
-    ensure_eq!(late.token, grant.token);
-    // Nothing has to be reported.
-    if let Some(left) = refused(outside, &name).await? {
-        ensure!(left > LEASE, "of a lease of {UNHURRIED:?}, {left:?} are left after a late attempt");
+    // Nothing has to be reported, but what is reported must be true.
+    let tells = async |lease: Duration| {
+        let longest = lease + Duration::from_millis(1);
+        match refused(outside, &name).await? {
+            Some(left) if left > longest || left <= lease / 2 => Err(Stop::failed(format_args!(
+                "a refusal told how long the lease of {lease:?} lasts: got {left:?}, expected {longest:?} at most"
+            ))),
+            _ => Ok(()),
+        }
+    };
+    tells(LEASE).await?;
+    if stage.needs(Need::Lease).is_ok() {
+        grant.lease = LONG_LEASE;
+        let answers = store.renew(std::slice::from_ref(&grant)).await?;
+        ensure_matches!(answers[..], [Renewal::Renewed]);
+        ensure_eq!(granted(store, &claim).await?.token, grant.token);
+        tells(LONG_LEASE).await?;
     }
     released(store, &grant).await
-}
-
-/// A refusal may tell how long the lease still lasts, and then truly so. A store that counts whole milliseconds keeps a lease
-/// to the end of its last one, so a refusal in the millisecond of the grant tells one more.
-async fn busy_tells_the_rest(stage: &Stage) -> Check {
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let (store, outside) = (one.probe.backend(), other.probe.backend());
-    let grant = granted(&**store, &claim(&name, LEASE)?).await?;
-    // Nothing has to be reported, but what is reported must be true.
-    if let Some(left) = refused(&**outside, &name).await? {
-        let longest = LEASE + Duration::from_millis(1);
-        ensure!(
-            left <= longest && left > LEASE / 2,
-            "a refusal told how long the lease of {LEASE:?} lasts: got {left:?}, expected {longest:?} at most"
-        );
-    }
-    released(&**store, &grant).await?;
-    let next = granted(&**outside, &claim(&name, LEASE)?).await?;
-    released(&**outside, &next).await
-}
-
-async fn renewal_answers_in_order(stage: &Stage) -> Check {
-    stage.needs(Need::Lease)?;
-    let client = stage.client().await?;
-    let store = &**client.probe.backend();
-    let mut grants = Vec::new();
-    for number in 0..9 {
-        grants.push(granted(store, &claim(&stage.name(&number.to_string()), UNHURRIED)?).await?);
-    }
-    // Some were released, and another claim holds one of those.
-    for released_one in grants.iter().step_by(3) {
-        released(store, released_one).await?;
-    }
-    let successor = granted(store, &claim(&grants[3].name, UNHURRIED)?).await?;
-    let answers = store.renew(&grants).await?;
-    ensure_eq!(answers.len(), grants.len());
-    for (number, answer) in answers.iter().enumerate() {
-        match (number % 3, answer) {
-            (0, Renewal::Lost(cause)) if number == 3 => ensure_eq!(*cause, LossCause::TakenOver),
-            (0, Renewal::Lost(_)) | (1 | 2, Renewal::Renewed) => {}
-            _ => {
-                return Err(Stop::failed(format_args!(
-                    "the answer to number {number} of nine is {answer:?}"
-                )));
-            }
-        }
-    }
-    ensure_eq!(store.renew(&[]).await?, []);
-    for (number, grant) in grants.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
-        released(store, grant)
-            .await
-            .map_err(|_| Stop::failed(format_args!("number {number} was not held")))?;
-    }
-    released(store, &successor).await
 }
 
 /// As after an upgrade that a crash of the server took back, and as while a conversion is on its way.
@@ -264,85 +217,34 @@ async fn renewal_of_more_than_is_held_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let store = &**client.probe.backend();
-    let as_mode = |grant: &Grant, mode| [Grant { mode, ..grant.clone() }];
-    let of = |answers: Vec<Renewal>, expected, what: &str| {
-        ensure_eq!(answers, [expected], "a renewal {what}");
-        Ok(())
+    let reader = Claim { mode: Mode::Shared, ..claim(&name, LEASE)? };
+    let grant = granted(store, &reader).await?;
+    let renewed_as = async |mode: Mode, expected: Renewal, when: &'static str| {
+        let answers = store.renew(&[Grant { mode, ..grant.clone() }]).await?;
+        ensure_eq!(answers, [expected], "a renewal that states {mode:?}, {when}");
+        Check::Ok(())
     };
-    let (forgotten, more) = (Renewal::Lost(LossCause::Forgotten), "that states more than the store has");
-    let reader = granted(store, &Claim { mode: Mode::Shared, ..claim(&name, LEASE)? }).await?;
-    let beside = granted(store, &Claim { mode: Mode::Shared, ..claim(&name, LEASE)? }).await?;
-    of(store.renew(&as_mode(&reader, Mode::Exclusive)).await?, forgotten, more)?;
-    of(
-        store.renew(&as_mode(&reader, Mode::Shared)).await?,
-        Renewal::Renewed,
-        "after one that stated too much",
-    )?;
+    let (exclusive, shared) = (Mode::Exclusive, Mode::Shared);
+    let forgotten = Renewal::Lost(LossCause::Forgotten);
+    let beside = granted(store, &Claim { id: ClaimId::new(), ..reader }).await?;
+    renewed_as(exclusive, forgotten, "beside another reader").await?;
+    renewed_as(shared, Renewal::Renewed, "after one that stated too much").await?;
     released(store, &beside).await?;
-    of(store.renew(&as_mode(&reader, Mode::Exclusive)).await?, forgotten, more)?;
-    ensure_eq!(store.convert(&reader, Mode::Exclusive).await?, Conversion::Converted);
-    for mode in [Mode::Shared, Mode::Exclusive] {
-        of(store.renew(&as_mode(&reader, mode)).await?, Renewal::Renewed, "after an upgrade")?;
+    renewed_as(exclusive, forgotten, "of the only reader").await?;
+    ensure_eq!(store.convert(&grant, exclusive).await?, Conversion::Converted);
+    for mode in [shared, exclusive] {
+        renewed_as(mode, Renewal::Renewed, "after an upgrade").await?;
     }
-    let writer = Grant { mode: Mode::Exclusive, ..reader };
-    ensure_eq!(store.convert(&writer, Mode::Shared).await?, Conversion::Converted);
-    of(store.renew(&as_mode(&writer, Mode::Exclusive)).await?, forgotten, more)?;
-    of(store.renew(&as_mode(&writer, Mode::Shared)).await?, Renewal::Renewed, "after a downgrade")?;
-    released(store, &as_mode(&writer, Mode::Shared)[0]).await?;
-    let next = granted(store, &claim(&name, LEASE)?).await?;
-    of(
-        store.renew(&as_mode(&next, Mode::Shared)).await?,
-        Renewal::Renewed,
-        "that states less than the store has",
-    )?;
-    released(store, &next).await
-}
-
-async fn release_says_what_it_did(stage: &Stage) -> Check {
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let store = &**client.probe.backend();
-    let grant = granted(store, &claim(&name, LEASE)?).await?;
+    let writer = Grant { mode: exclusive, ..grant.clone() };
+    ensure_eq!(store.convert(&writer, shared).await?, Conversion::Converted);
+    renewed_as(exclusive, forgotten, "after a downgrade").await?;
+    renewed_as(shared, Renewal::Renewed, "after a downgrade").await?;
     released(store, &grant).await?;
-    let again = store.release(&grant).await?;
-    ensure_matches!(again, Release::Lost(_));
-    if stage.needs(Need::Lease).is_ok() {
-        // A client that lost the first answer would take that for a loss.
-        ensure!(again != Release::Lost(LossCause::Forgotten), "the store forgot what it has just released");
-    }
-    let successor = granted(store, &claim(&name, LEASE)?).await?;
-    let late = store.release(&grant).await?;
-    ensure_matches!(late, Release::Lost(_));
-    refused(store, &name).await?;
-    released(store, &successor).await
-}
-
-async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
-    let (held, unheard) = (claim(&name, LEASE)?, claim(&name, LEASE)?);
-    // The store has never heard of this claim, nor of the name.
-    store.withdraw(&unheard).await?;
-    granted(store, &held).await?;
-    store.withdraw(&held).await?;
-    // Neither a second withdrawal nor one of an unheard claim touches another claim, of this client or of another.
-    for of in [store, outside] {
-        let next = granted(of, &claim(&name, LEASE)?).await?;
-        for gone in [&held, &unheard] {
-            store.withdraw(gone).await?;
-            refused(store, &name).await?;
-        }
-        released(of, &next).await?;
-    }
-    // A claim that waits.
-    let next = granted(outside, &claim(&name, LEASE)?).await?;
-    let waiting = claim(&name, LEASE)?;
-    let waits = Claim { waits: true, ..waiting };
-    let gave_up = tokio::time::timeout(Duration::from_millis(300), store.acquire(&waits)).await;
-    ensure!(gave_up.is_err(), "granted beside a holder: {gave_up:?}");
-    store.withdraw(&waits).await?;
-    released(outside, &next).await?;
-    let last = granted(outside, &claim(&name, LEASE)?).await?;
-    released(outside, &last).await
+    // A store may keep a grant that was exclusive from the start in another form.
+    let alone = granted(store, &claim(&name, LEASE)?).await?;
+    let answers = store.renew(&[Grant { mode: shared, ..alone.clone() }]).await?;
+    ensure_eq!(answers, [Renewal::Renewed], "a renewal of an exclusive grant that states {shared:?}");
+    released(store, &alone).await
 }
 
 /// An attempt that is made in steps, with another claim's attempt between the first step and the rest.
@@ -444,7 +346,7 @@ async fn unanswered_release_goes_on(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let store = &**one.probe.backend();
     let grant = granted(store, &claim(&name, LEASE)?).await?;
-    saboteur.half_open().await?;
+    saboteur.hurt(Hurt::HalfOpen).await?;
     let unanswered = tokio::time::timeout(Duration::from_millis(300), store.release(&grant)).await;
     saboteur.mend().await?;
     ensure!(

@@ -10,7 +10,8 @@ use std::{future::Future, pin::Pin, time::Duration};
 use tenure_core::{Capability, Error, Guard, Lock, Locks, LossCause};
 
 cases!("succession":
-    chain_needs_one_grant.policy(), forced_release_reaches_last_successor, refused_without_reserved_tokens,
+    chain_needs_one_grant.policy(), forced_release_reaches_last_successor.policy(),
+    refused_without_reserved_tokens.policy(),
 );
 
 /// A third of it is far longer than a chain takes here on a busy machine.

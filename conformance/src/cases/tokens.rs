@@ -6,28 +6,13 @@ use crate::{
     check::{ensure, ensure_eq, rises},
 };
 use std::time::Duration;
-use tenure_core::Token;
 
 cases!("tokens":
-    increasing_across_clients, increasing_after_restart.alone(), increasing_after_wipe.alone(), fits_in_i64,
-    fence_refuses_stale,
+    increasing_after_restart.alone(), increasing_after_wipe.alone(), fence_refuses_stale.policy(),
 );
 
 /// For waits that end by themselves when all is well, also where that takes a new connection of a busy server.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Five clients acquire a lock in turn, each twice. Each token is greater than the one before.
-async fn increasing_across_clients(stage: &Stage) -> Check {
-    let (clients, name) = (stage.clients::<5>().await?, stage.name("a"));
-    let mut last: Option<Token> = None;
-    for client in clients.iter().flat_map(|client| [client, client]).cycle().take(100) {
-        let guard = client.take(&name).await?;
-        rises(last, guard.token())?;
-        last = Some(guard.token());
-        guard.release().await?;
-    }
-    Ok(())
-}
 
 /// The store restarts. The next token is greater.
 async fn increasing_after_restart(stage: &Stage) -> Check {
@@ -61,19 +46,6 @@ async fn increasing_after_wipe(stage: &Stage) -> Check {
     stage.wipe().await?;
     let guard = stage.client().await?.take(&name).await?;
     rises(before, guard.token())?;
-    Ok(guard.release().await?)
-}
-
-/// A token is a positive `i64`, far below the greatest.
-async fn fits_in_i64(stage: &Stage) -> Check {
-    let (client, name) = (stage.client().await?, stage.name("a"));
-    let guard = client.take(&name).await?;
-    let token = guard.token();
-    ensure!(token.as_i64() > 0, "token {token} must be positive as an i64, but is {}", token.as_i64());
-    ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, read back from an i64");
-    // A billion grants per second for seventy years still fit above it.
-    let room = Token::MAX.get() - token.get();
-    ensure!(room > Token::MAX.get() / 4, "token {token} is too large: only {room} greater tokens are left");
     Ok(guard.release().await?)
 }
 

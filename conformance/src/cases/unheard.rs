@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_matches, eventually, lost_with, rises, within},
+    check::{Stop, at_most, ensure, ensure_matches, eventually, lost_with, rises, within},
     pause,
     saboteur::Hurt,
 };
@@ -44,7 +44,7 @@ async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
     ensure_matches!(guard.extend(REST).await, Ok(()) | Err(Error::Lost { .. }));
     // From now on, at most that much of the lease remains.
     let shortened = Moment::now();
-    let bound = stage.at_most(REST + stage.capabilities().ask_again);
+    let bound = at_most(REST + stage.capabilities().ask_again);
     let waited = within(bound, "a waiter's grant after the holder had shortened its lease", waiter);
     let (taken, had) = waited.await???;
     ensure!(
@@ -68,7 +68,7 @@ async fn release_with_lost_wakeup_is_noticed(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(LONG_LEASE).acquire().await?;
     let before = guard.token();
     let waiter = asleep(&other, &name).await?;
-    saboteur.drop_replies().await?;
+    saboteur.hurt(Hurt::DropReplies).await?;
     let releasing = tokio::spawn(guard.release());
     pause::settle(Duration::from_millis(300)).await;
     saboteur.mend().await?;
@@ -83,7 +83,7 @@ async fn release_with_lost_wakeup_is_noticed(stage: &Stage) -> Check {
     let released = Moment::now();
     let (taken, had) = within(PATIENCE, "a waiter's grant after a release", waiter).await???;
     rises(before, taken.token())?;
-    let (took, bound) = (had.since(released), stage.at_most(stage.capabilities().ask_again));
+    let (took, bound) = (had.since(released), at_most(stage.capabilities().ask_again));
     ensure!(
         took <= bound,
         "a wake-up was lost, and the waiter was granted the free lock only after {took:?}, expected at most {bound:?}"

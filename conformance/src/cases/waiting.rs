@@ -9,7 +9,7 @@ use crate::{
     case::cases,
     check::{
         EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held,
-        within,
+        took_exactly, within,
     },
     own_runtime::in_own_runtime,
     pause,
@@ -26,15 +26,13 @@ use tenure_core::{Error, Guard, Lock, Moment};
 use tokio::task::{JoinHandle, JoinSet};
 
 cases!("waiting":
-    try_is_one_attempt.policy(), wait_is_bounded, zero_wait_is_try.policy(), wakes_on_release.threads(),
-    wakes_on_expiry, spurious_wakeup_rechecks.policy(), missed_wakeup_recovers.policy(),
-    fifo_in_process.policy(), fair_across_clients, one_contender_per_process.policy(), barging_bounded,
-    grant_with_lost_reply_is_adopted, late_grant_of_withdrawn_claim_expires,
+    try_is_one_attempt.policy(), wait_is_bounded.policy(), wakes_on_release.threads(),
+    spurious_wakeup_rechecks.policy(), missed_wakeup_recovers.policy(), fifo_in_process.policy(),
+    fair_across_clients, one_contender_per_process.policy(), barging_bounded,
+    grant_with_lost_reply_is_adopted.policy(), late_grant_of_withdrawn_claim_expires.policy(),
     unavailable_store_is_asked_again.policy(),
 );
 
-/// After a suspension of the machine, a moment has the noise of two clocks.
-const TICK: Duration = Duration::from_millis(1);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -46,7 +44,8 @@ fn waiter(lock: Lock) -> JoinHandle<Check<(Guard, Moment)>> {
     })
 }
 
-/// A try sends one request, or none if its own client holds the lock. It is not repeated after an error.
+/// A try sends one request, or none if its own client holds the lock. It is not repeated after an error. A wait of 0 s is
+/// a try.
 async fn try_is_one_attempt(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let asked = || {
@@ -56,60 +55,42 @@ async fn try_is_one_attempt(stage: &Stage) -> Check {
     let guard = one.lock(&name).acquire().await?;
     kept_out(&other.lock(&name)).await?;
     ensure_eq!(asked(), [Method::TryAcquire], "requests of one attempt");
+    let zero = other.lock(&name).wait(Duration::ZERO);
+    ensure_matches!(zero.acquire().await, Err(Error::Timeout { .. }));
+    ensure_eq!(asked(), [Method::TryAcquire; 2], "requests of an attempt and a wait of 0 s");
     kept_out(&one.lock(&name)).await?;
     let sent = one.probe.count(Method::TryAcquire, &name);
     ensure_eq!(sent, 0, "requests of an attempt whose own client holds the lock");
     guard.release().await?;
+    zero.acquire().await?.release().await?;
     other.probe.next(Method::TryAcquire, Fault::Refuse);
     ensure_matches!(other.lock(&name).try_acquire().await, Err(Error::Unavailable { .. }));
     let attempts = || other.probe.count(Method::TryAcquire, &name);
-    ensure_eq!(attempts(), 2, "requests of two attempts, the second without an answer");
+    ensure_eq!(attempts(), 4, "requests of four attempts, the last without an answer");
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
 
-/// A wait ends on time: while the lock is held, and while the store does not answer or refuses.
+/// A wait ends on time: while another client or this one holds the lock, and while the store does not answer or refuses.
 async fn wait_is_bounded(stage: &Stage) -> Check {
-    let budget = Duration::from_millis(500);
+    let wait = Duration::from_millis(500);
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
-    // A holder in another client, a holder in this one, and a store that does not answer at all.
-    for (client, hangs) in [(&other, false), (&one, false), (&other, true)] {
-        if hangs {
-            client.probe.always(Method::Acquire, Fault::Hang);
+    for (client, fault) in
+        [(&other, None), (&one, None), (&other, Some(Fault::Hang)), (&other, Some(Fault::Refuse))]
+    {
+        if let Some(fault) = fault {
+            client.probe.always(Method::Acquire, fault);
         }
         let begun = Moment::now();
-        let outcome = client.lock(&name).wait(budget).acquire().await;
-        let took = Moment::now().since(begun);
-        ensure_matches!(outcome, Err(Error::Timeout { .. }));
-        ensure!(
-            took >= budget && took < stage.at_most(budget + TICK),
-            "a wait of {budget:?} ended after {took:?} (the store hangs: {hangs})"
-        );
+        let outcome = client.lock(&name).wait(wait).acquire().await;
+        took_exactly(Moment::now().since(begun), wait, format_args!("a wait, with the fault {fault:?}"))?;
+        match fault {
+            Some(Fault::Refuse) => ensure_matches!(outcome, Err(Error::Unavailable { .. })),
+            _ => ensure_matches!(outcome, Err(Error::Timeout { .. })),
+        }
     }
-    other.probe.always(Method::Acquire, Fault::Refuse);
-    let begun = Moment::now();
-    let outcome = other.lock(&name).wait(budget).acquire().await;
-    let took = Moment::now().since(begun);
-    ensure_matches!(outcome, Err(Error::Unavailable { .. }));
-    ensure!(
-        took >= budget && took < stage.at_most(budget + TICK),
-        "a wait of {budget:?} on a store that refuses every request ended after {took:?}"
-    );
     still_held(&guard)?;
-    Ok(guard.release().await?)
-}
-
-/// A wait of 0 s sends one request.
-async fn zero_wait_is_try(stage: &Stage) -> Check {
-    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let lock = other.lock(&name).wait(Duration::ZERO);
-    let guard = one.lock(&name).acquire().await?;
-    ensure_matches!(lock.acquire().await, Err(Error::Timeout { .. }));
-    let asked: Vec<Method> = other.probe.calls().about(&name).iter().map(|call| call.method).collect();
-    ensure_eq!(asked, [Method::TryAcquire], "requests of a wait of 0 s");
-    guard.release().await?;
-    let guard = lock.acquire().await?;
     Ok(guard.release().await?)
 }
 
@@ -135,56 +116,6 @@ async fn wakes_on_release(stage: &Stage) -> Check {
         Ok(())
     })
     .await
-}
-
-/// A holder dies while a client waits. The waiter is granted the lock soon after the lease has expired.
-async fn wakes_on_expiry(stage: &Stage) -> Check {
-    // A third of it is longer than a busy store takes for an answer. A grant that is answered later is renewed first.
-    let lease = Duration::from_secs(3);
-    let processes = stage.needs(Need::Processes).is_ok();
-    if !processes {
-        stage.needs(Need::Lease)?;
-    }
-    let ([dead, other], name) = (stage.clients().await?, stage.name("a"));
-    if stage.needs(Need::Lease).is_ok() {
-        let guard = dead.lock(&name).lease(lease).acquire().await?;
-        dead.probe.freeze();
-        let died = Moment::now();
-        let (taken, had) = waiter(other.lock(&name)).await??;
-        let took = had.since(died);
-        ensure!(
-            !guard.is_held(),
-            "the lock was granted to a waiter while its former holder still holds it: {guard:?}, {taken:?}"
-        );
-        ensure!(
-            took < stage.at_most(lease + EXPIRY),
-            "the lease of a dead client was {lease:?}, but a waiter was granted its lock only after {took:?}"
-        );
-        taken.release().await?;
-        drop(guard);
-        dead.probe.heal();
-    }
-    if processes {
-        let mut victim = stage.victim().await?;
-        victim.hold(&name, lease).await?;
-        let waiter = waiter(other.lock(&name));
-        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
-        victim.kill().await?;
-        let died = Moment::now();
-        let (taken, had) = waiter.await??;
-        let took = had.since(died);
-        // In a session, its timeout is the lease: a fresh guard is held for so long.
-        let fresh = stage.client().await?.lock(stage.name("fresh")).lease(lease).acquire().await?;
-        let believes = fresh.deadline().map_or(lease, tenure_core::Moment::left).max(lease);
-        ensure!(
-            took < stage.at_most(believes + EXPIRY),
-            "a killed process held the lock for at most {believes:?}, but a waiter was granted it only after {took:?}"
-        );
-        // A busy machine may need more than this lease to release it.
-        drop(fresh);
-        taken.release().await?;
-    }
-    Ok(())
 }
 
 /// A waiter gets wake-ups while the lock is held. It asks again after each, and is not granted the lock.
@@ -372,9 +303,8 @@ async fn late_grant_of_withdrawn_claim_expires(stage: &Stage) -> Check {
     ensure_matches!(outcome, Err(Error::Unavailable { .. }));
     pause::outlast(late).await;
     // The store granted it, or knew of the withdrawal. No client counts on it, and soon it is free.
-    let bound = stage.at_most(lease + EXPIRY);
     let guard = within(
-        bound,
+        lease + EXPIRY,
         "the next grant after a request that was carried out late",
         other.lock(&name).acquire(),
     )

@@ -1,7 +1,7 @@
 //! One client: its locks, its workers, and how it ends.
 
 use super::{
-    options::{Options, SUCCESSORS, WORKERS},
+    options::{SUCCESSORS, WORKERS},
     resource::Resource,
     schedule::mixed,
     worker::Worker,
@@ -137,18 +137,6 @@ pub(super) fn patience(lease: Duration) -> Duration {
 }
 
 impl Setting {
-    pub(super) fn new(
-        subject: Arc<dyn Subject>,
-        names: Arc<[String]>,
-        options: &Options,
-        recorder: Recorder,
-        resource: Arc<dyn Resource>,
-    ) -> Self {
-        let (lease, seed) = (options.lease, options.seed);
-        let (program, beside) = (options.client.clone(), options.beside.clone());
-        Self { subject, names, lease, seed, recorder, resource, program, beside }
-    }
-
     /// Opens the store, again and again until `stop`: it may be out of order just now.
     async fn open(&self, client: &str, stop: &CancellationToken) -> Option<(Probe, Locks)> {
         loop {

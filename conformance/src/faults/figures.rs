@@ -2,6 +2,7 @@
 
 use super::options::BESIDE;
 use crate::judge::{Broken, Event, History, Violation, What};
+use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
     fmt,
@@ -9,35 +10,41 @@ use std::{
 use tenure_core::Mode;
 
 /// The figures of a fault run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Serialized, they have what the table of long runs has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Figures {
     /// Rounds that were judged.
+    #[serde(skip)]
     pub rounds: u64,
     /// Requests of clients to the store: acquisitions, conversions, releases, and looks at latches.
     /// Renewals are not counted.
     pub operations: u64,
     /// The operations by kind: locks by the mode in which they were granted, conversions, and latches; acquisitions in a
     /// runtime that ended with them, and acquisitions that inherited a grant inside their client.
+    #[serde(skip)]
     pub kinds: BTreeMap<&'static str, u64>,
     /// Locks granted.
     pub grants: u64,
     /// Locks lost.
     pub losses: u64,
     /// Acquisitions that ended without the lock: busy, timed out, cancelled, store unavailable.
+    #[serde(skip)]
     pub without: u64,
     /// Writes that the resource took.
+    #[serde(skip)]
     pub writes: u64,
     /// Clients that the resource refused.
+    #[serde(skip)]
     pub refused: u64,
-    /// Faults by kind.
-    pub faults: BTreeMap<String, u64>,
-    /// Violations of the contract, those below too.
+    /// Violations of the contract, with lost updates and leaks.
     pub violations: u64,
     /// Writes through the fence that were lost.
     pub lost_updates: u64,
     /// Locks that were still held when every client had ended and their leases were over.
     pub leaks: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
 }
 
 impl Figures {

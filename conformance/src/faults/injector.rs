@@ -4,15 +4,14 @@ use super::{
     client::{Client, Setting},
     figures::Figures,
     process::Process,
-    schedule::{AnyFault, Planned, lasts},
+    schedule::{AnyFault, Planned},
 };
 use crate::{
     Probe, Subject,
     check::{Check, Stop, chain},
     judge::{Effect, Event, Recorder, What},
-    saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur},
+    saboteur::{Hurt, SabotageError},
 };
-use rustix::process::Signal;
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -93,8 +92,14 @@ impl Injector {
         }
     }
 
-    /// The faults of a process, and its successors when it was killed.
-    pub(super) async fn hurt_process(self, faults: Vec<Planned>, place: ProcessPlace) -> Check {
+    /// Starts a process and hurts it. When it was killed, another takes its place.
+    pub(super) async fn hurt_process(
+        self,
+        faults: Vec<Planned>,
+        place: ProcessPlace,
+        mut start: impl FnMut() -> Check<Process>,
+    ) -> Check {
+        place.lock().await.replace(start()?);
         for planned in faults {
             if !self.reach(&planned).await {
                 return Ok(());
@@ -106,25 +111,19 @@ impl Injector {
                     let fault = self.begin(&name, planned.what, Effect::Kills);
                     process.kill().await?;
                     self.end(&name, fault);
+                    if !self.over.is_cancelled() {
+                        place.lock().await.replace(start()?);
+                    }
                 }
-                AnyFault::Freeze => {
-                    let there = place.lock().await;
-                    let Some(process) = &*there else { continue };
-                    let fault = self.begin(&process.name, planned.what, Effect::Stops);
-                    process.signal(Signal::STOP)?;
+                what @ (AnyFault::Freeze | AnyFault::NoFiles) => {
+                    let (there, freezes) = (place.lock().await, what == AnyFault::Freeze);
+                    let fit = there.as_ref().filter(|process| freezes || process.can_lack_files());
+                    let Some(process) = fit else { continue };
+                    let effect = if freezes { Effect::Stops } else { Effect::None };
+                    let fault = self.begin(&process.name, what, effect);
+                    process.hurt(freezes, true)?;
                     self.last_for(planned.lasts).await;
-                    process.signal(Signal::CONT)?;
-                    self.end(&process.name, fault);
-                }
-                AnyFault::NoFiles => {
-                    let there = place.lock().await;
-                    let Some(process) = there.as_ref().filter(|process| process.can_lack_files()) else {
-                        continue;
-                    };
-                    let fault = self.begin(&process.name, planned.what, Effect::None);
-                    process.limit_files(true)?;
-                    self.last_for(planned.lasts).await;
-                    process.limit_files(false)?;
+                    process.hurt(freezes, false)?;
                     self.end(&process.name, fault);
                 }
                 _ => {}
@@ -146,8 +145,8 @@ impl Injector {
             if !self.reach(&planned).await {
                 return Ok(());
             }
-            match (planned.what, planned.what.hurt(), &saboteur) {
-                (AnyFault::Force(index), ..) => {
+            match (planned.what, &saboteur) {
+                (AnyFault::Force(index), _) => {
                     let name = names[index].clone();
                     let forgets = Effect::Forgets { name: Some(name.clone()) };
                     let fault = self.begin(Event::STORE, planned.what, forgets);
@@ -156,18 +155,18 @@ impl Injector {
                         self.end(Event::STORE, fault);
                     }
                 }
-                (what, Some(hurt), Some(saboteur)) => {
+                (AnyFault::Server(injection), Some(saboteur)) => {
                     let before = done(saboteur.last_failover().await)?;
-                    let fault = self.begin(Event::STORE, what, effect(hurt, &*subject));
-                    done(do_hurt(&**saboteur, what, hurt, planned.lasts).await)?;
+                    let fault = self.begin(Event::STORE, planned.what, effect(injection.hurt, &*subject));
+                    done(saboteur.inject(injection).await)?;
                     let mut second = None;
                     if let Some(network) = planned.network {
                         self.last_for(planned.lasts / 2).await;
                         let what = AnyFault::Server(network);
-                        second = Some(self.begin(Event::STORE, what, effect(network, &*subject)));
-                        done(do_hurt(&**saboteur, what, network, planned.lasts).await)?;
+                        second = Some(self.begin(Event::STORE, what, effect(network.hurt, &*subject)));
+                        done(saboteur.inject(network).await)?;
                         self.last_for(planned.lasts / 2).await;
-                    } else if lasts(hurt) {
+                    } else if injection.hurt.lasts() {
                         self.last_for(planned.lasts).await;
                     }
                     done(saboteur.heal().await)?;
@@ -188,38 +187,6 @@ impl Injector {
 /// The effect that the contract allows for when the server has this fault.
 fn effect(hurt: Hurt, subject: &dyn Subject) -> Effect {
     if subject.forgets(hurt) { Effect::Forgets { name: None } } else { Effect::None }
-}
-
-async fn do_hurt(saboteur: &dyn Saboteur, what: AnyFault, hurt: Hurt, lasts: Duration) -> Sabotage {
-    let member = if let AnyFault::Member(_, member) = what { member } else { 0 };
-    let direction = if what == AnyFault::LateRequests { Direction::Requests } else { Direction::Replies };
-    match hurt {
-        Hurt::Freeze => saboteur.freeze().await,
-        Hurt::Kill => saboteur.kill().await,
-        Hurt::Wipe => saboteur.restart_empty().await,
-        Hurt::Cut => saboteur.cut().await,
-        Hurt::Refuse => saboteur.refuse().await,
-        Hurt::Delay => saboteur.delay(direction, lasts / 3).await,
-        // A request and its answer take a good part of the fault.
-        Hurt::Drip => saboteur.drip(lasts / 300).await,
-        Hurt::HalfOpen => saboteur.half_open().await,
-        Hurt::DropRequests => saboteur.drop_requests().await,
-        Hurt::DropReplies => saboteur.drop_replies().await,
-        Hurt::LoseEnds => saboteur.lose_ends().await,
-        Hurt::ExpireSessions => saboteur.expire_sessions().await,
-        Hurt::TerminateBackends => saboteur.terminate_backends().await,
-        Hurt::FlushScripts => saboteur.flush_scripts().await,
-        Hurt::PauseWrites => saboteur.pause_writes(lasts).await,
-        Hurt::ReadOnly => saboteur.make_read_only().await,
-        Hurt::FillConnections => saboteur.fill_connections().await,
-        Hurt::FillMemory => saboteur.fill_memory().await,
-        Hurt::FillDisk => saboteur.fill_disk().await,
-        Hurt::LockRows => saboteur.lock_rows().await,
-        Hurt::LockTables => saboteur.lock_tables().await,
-        Hurt::Partition => saboteur.partition(&[member]).await,
-        Hurt::FreezeOne => saboteur.freeze_one(member).await,
-        Hurt::KillOne => saboteur.kill_one(member).await,
-    }
 }
 
 fn done<T>(sabotage: Result<T, SabotageError>) -> Check<T> {

@@ -59,22 +59,10 @@ impl Options {
         Self { seed, ..Self::default() }
     }
 
-    /// Without these faults.
-    #[must_use]
-    pub fn leaving_out(self, faults: impl IntoIterator<Item = usize>) -> Self {
-        Self { left_out: faults.into_iter().collect(), ..self }
-    }
-
     /// For this long.
     #[must_use]
     pub fn lasting(self, length: Duration) -> Self {
         Self { length, ..self }
-    }
-
-    /// In rounds of this length.
-    #[must_use]
-    pub fn in_rounds_of(self, round: Duration) -> Self {
-        Self { round, ..self }
     }
 
     /// As it goes on this store: the lease is that of its sessions where it has [one](Subject::session_timeout), and a
@@ -85,12 +73,6 @@ impl Options {
             Some(lease) => Self { lease, round: self.round.max(lease * 15), ..self },
             None => self,
         }
-    }
-
-    /// With leases of this length.
-    #[must_use]
-    pub fn with_lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
     }
 }
 

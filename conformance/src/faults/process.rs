@@ -57,17 +57,14 @@ struct Part {
 #[serde(rename_all = "snake_case")]
 enum Said {
     Note(Event),
-    Ask(Ask),
-}
-
-#[derive(Serialize, Deserialize)]
-struct Ask {
-    id: u64,
-    lane: String,
-    name: String,
-    token: u64,
-    /// A write, over this value; else a reading.
-    over: Option<u64>,
+    Ask {
+        id: u64,
+        lane: String,
+        name: String,
+        token: u64,
+        /// A write, over this value; else a reading.
+        over: Option<u64>,
+    },
 }
 
 /// A message to it.
@@ -139,11 +136,22 @@ impl Process {
         Ok(Self { name, child, control: Control::Own(commands), works, listening })
     }
 
-    /// Sends it a signal by its number; nothing when it has ended.
-    pub(super) fn signal(&self, signal: Signal) -> Check {
-        let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) else {
-            return Ok(());
-        };
+    fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
+    }
+
+    /// Freezes it, or keeps it from opening files; or ends that.
+    pub(super) fn hurt(&self, freezes: bool, begins: bool) -> Check {
+        match (freezes, begins) {
+            (true, true) => self.signal(Signal::STOP),
+            (true, false) => self.signal(Signal::CONT),
+            (false, _) => self.limit_files(begins),
+        }
+    }
+
+    /// Sends it a signal; nothing when it has ended.
+    fn signal(&self, signal: Signal) -> Check {
+        let Some(pid) = self.pid() else { return Ok(()) };
         match self.control {
             Control::Own(_) => kill_process(pid, signal)?,
             Control::Program(_) => kill_process_group(pid, signal)?,
@@ -159,24 +167,19 @@ impl Process {
 
     /// Keeps it from opening files and connections, or lets it open them again. It keeps those that it has.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn limit_files(&self, none: bool) -> Check {
+    fn limit_files(&self, none: bool) -> Check {
         use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
-        let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) else {
-            return Ok(());
-        };
+        let Some(pid) = self.pid() else { return Ok(()) };
         let ours = getrlimit(Resource::Nofile);
-        prlimit(
-            Some(pid),
-            Resource::Nofile,
-            Rlimit { current: if none { Some(0) } else { ours.current }, ..ours },
-        )?;
+        let limit = Rlimit { current: if none { Some(0) } else { ours.current }, ..ours };
+        prlimit(Some(pid), Resource::Nofile, limit)?;
         Ok(())
     }
 
     /// Only Linux can do so.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn limit_files(&self, _: bool) -> Check {
+    fn limit_files(&self, _: bool) -> Check {
         Ok(())
     }
 
@@ -246,7 +249,7 @@ async fn listen(
         }
         match serde_json::from_slice(&line) {
             Ok(Said::Note(event)) => heard(event),
-            Ok(Said::Ask(Ask { id, lane, name, token, over })) => {
+            Ok(Said::Ask { id, lane, name, token, over }) => {
                 let Some(token) = Token::new(token) else { continue };
                 let value = match over {
                     None => shelf.read(&lane, &name, token).await,
@@ -334,7 +337,7 @@ impl Remote {
         let (sender, answer) = oneshot::channel();
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
         let token = token.get();
-        say(&Said::Ask(Ask { id, lane: lane.to_owned(), name: name.to_owned(), token, over }));
+        say(&Said::Ask { id, lane: lane.to_owned(), name: name.to_owned(), token, over });
         answer.await.ok().flatten()
     }
 

@@ -8,7 +8,7 @@ use super::{
     options::{Options, SUCCESSORS},
     process::Process,
     resource::Shelf,
-    schedule::{AnyFault, Means, Planned, Schedule, Track, between, mixed},
+    schedule::{Means, Schedule, Track, between, mixed},
 };
 use crate::{
     Subject,
@@ -134,14 +134,14 @@ impl Run {
     ) -> Check<(Vec<Violation>, History)> {
         let schedule = Schedule::of(&self.options, round, &self.means());
         let setting = Setting {
+            subject: Arc::clone(&self.subject),
+            names: Arc::clone(&self.names),
+            lease: self.options.lease,
             seed: self.options.seed.wrapping_add(round),
-            ..Setting::new(
-                Arc::clone(&self.subject),
-                Arc::clone(&self.names),
-                &self.options,
-                self.recorder.clone(),
-                Arc::new(self.shelf.clone()),
-            )
+            recorder: self.recorder.clone(),
+            resource: Arc::new(self.shelf.clone()),
+            program: self.options.client.clone(),
+            beside: self.options.beside.clone(),
         };
         let (begun, since) = (Instant::now(), Stamp::now());
         let (faults_over, clients_over) = (CancellationToken::new(), CancellationToken::new());
@@ -177,11 +177,15 @@ impl Run {
                     });
                 }
                 Track::Process(index) => {
-                    let slot = format!("r{round}p{}", index + 1);
                     let place = ProcessPlace::default();
                     processes.push(Arc::clone(&place));
-                    let (setting, shelf) = (setting.clone(), self.shelf.clone());
-                    injecting.spawn(process_track(injector, planned, place, setting, shelf, slot, index));
+                    let (setting, shelf, mut generation) = (setting.clone(), self.shelf.clone(), 0);
+                    let start = move || {
+                        generation += 1;
+                        let name = format!("r{round}p{}.{generation}", index + 1);
+                        Process::start(&setting, &shelf, &name, (index + generation).is_multiple_of(2))
+                    };
+                    injecting.spawn(injector.hurt_process(planned, place, start));
                 }
             }
         }
@@ -285,40 +289,6 @@ fn open_faults(history: &History, begun: Stamp) -> impl Iterator<Item = Event> {
 fn lives(seed: u64, round: u64, index: usize, options: &Options) -> Vec<Duration> {
     let mut rng = mixed([seed, round, 1 << 32 | index as u64]);
     (0..8).map(|_| between(&mut rng, options.lease * 3, options.lease * 12)).collect()
-}
-
-/// Starts a process, hurts it, and starts another when it was killed.
-async fn process_track(
-    injector: Injector,
-    planned: Vec<Planned>,
-    place: ProcessPlace,
-    setting: Setting,
-    shelf: Shelf,
-    slot: String,
-    index: usize,
-) -> Check {
-    let mut generation = 0;
-    let mut faults = planned.into_iter();
-    loop {
-        generation += 1;
-        let own = (index + generation).is_multiple_of(2);
-        let process = Process::start(&setting, &shelf, &format!("{slot}.{generation}"), own)?;
-        place.lock().await.replace(process);
-        // Up to the next kill, and with it.
-        let mut one_life = Vec::new();
-        for fault in faults.by_ref() {
-            let last = fault.what == AnyFault::Kill;
-            one_life.push(fault);
-            if last {
-                break;
-            }
-        }
-        let ends = one_life.last().is_some_and(|fault| fault.what == AnyFault::Kill);
-        injector.clone().hurt_process(one_life, Arc::clone(&place)).await?;
-        if !ends || injector.over.is_cancelled() {
-            return Ok(());
-        }
-    }
 }
 
 #[cfg(test)]

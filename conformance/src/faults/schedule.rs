@@ -1,7 +1,10 @@
 //! Which faults come when: a function of the seed.
 
 use super::Options;
-use crate::{Fault, Method, Subject, saboteur::Hurt};
+use crate::{
+    Fault, Method, Subject,
+    saboteur::{Hurt, Injection},
+};
 use fastrand::Rng;
 use std::{collections::BTreeSet, fmt, time::Duration};
 use tenure_core::Capabilities;
@@ -90,7 +93,7 @@ pub struct Planned {
     /// The fault itself.
     pub what: AnyFault,
     /// How the network is hurt too, from halfway on.
-    pub network: Option<Hurt>,
+    pub network: Option<Injection>,
 }
 
 /// A fault of any kind.
@@ -98,11 +101,7 @@ pub struct Planned {
 #[non_exhaustive]
 pub enum AnyFault {
     /// The server is hurt.
-    Server(Hurt),
-    /// Requests reach the server late.
-    LateRequests,
-    /// This member of an ensemble is hurt.
-    Member(Hurt, usize),
+    Server(Injection),
     /// This lock is released by force.
     Force(usize),
     /// Every such request of the client meets this.
@@ -172,8 +171,8 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     let mut at = between(&mut rng, lease / 4, lease);
     while at < options.round {
         let lasts = length(track, &mut rng, options, options.round.saturating_sub(at));
-        let Some(what) = draw(track, &mut rng, lease, means) else { break };
-        let network = network(what, &mut rng, means);
+        let Some(what) = draw(track, &mut rng, lease, lasts, means) else { break };
+        let network = network(what, &mut rng, lasts, means);
         planned.push(Planned { at, lasts, what, network });
         at += lasts + between(&mut rng, lease / 4, lease * 2);
     }
@@ -197,7 +196,7 @@ fn length(track: Track, rng: &mut Rng, options: &Options, left: Duration) -> Dur
     between(rng, lease / 10, lease * 5 / 2)
 }
 
-fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<AnyFault> {
+fn draw(track: Track, rng: &mut Rng, lease: Duration, lasts: Duration, means: &Means) -> Option<AnyFault> {
     Some(match track {
         Track::Store => {
             let kinds = means.hurts.len() + usize::from(means.names > 0);
@@ -205,11 +204,7 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
                 return None;
             }
             match means.hurts.get(rng.usize(..kinds)) {
-                Some(hurt) if Hurt::OF_ONE.contains(hurt) => {
-                    AnyFault::Member(*hurt, rng.usize(..means.members.max(1)))
-                }
-                Some(Hurt::Delay) if rng.bool() => AnyFault::LateRequests,
-                Some(hurt) => AnyFault::Server(*hurt),
+                Some(hurt) => AnyFault::Server(injection(*hurt, rng, lasts, means)),
                 None => AnyFault::Force(rng.usize(..means.names)),
             }
         }
@@ -235,20 +230,29 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
     })
 }
 
-/// A second fault for one in three of the server's that last: one of the network, which does not need the server to carry it out.
-fn network(what: AnyFault, rng: &mut Rng, means: &Means) -> Option<Hurt> {
-    let first = what.hurt()?;
-    let others = Hurt::NETWORK.into_iter().filter(|hurt| *hurt != first && means.hurts.contains(hurt));
-    let others: Vec<_> = others.collect();
-    (lasts(first) && !others.is_empty() && rng.u8(..3) == 0).then(|| others[rng.usize(..others.len())])
+/// The fault with its terms, for this long.
+fn injection(hurt: Hurt, rng: &mut Rng, lasts: Duration, means: &Means) -> Injection {
+    match hurt {
+        Hurt::DelayRequests | Hurt::DelayReplies => hurt.by(lasts / 3),
+        // A request and its answer take a good part of the fault.
+        Hurt::Drip => hurt.by(lasts / 300),
+        Hurt::PauseWrites => hurt.by(lasts),
+        hurt if Hurt::OF_ONE.contains(&hurt) => hurt.of(rng.usize(..means.members.max(1))),
+        hurt => hurt.into(),
+    }
 }
 
-/// Whether the hurt goes on until it is undone.
-pub(super) fn lasts(hurt: Hurt) -> bool {
-    !matches!(
-        hurt,
-        Hurt::Wipe | Hurt::Cut | Hurt::ExpireSessions | Hurt::TerminateBackends | Hurt::FlushScripts
-    )
+/// A second fault for one in three of the server's that last: one of the network, which does not need the server to
+/// carry it out.
+fn network(what: AnyFault, rng: &mut Rng, lasts: Duration, means: &Means) -> Option<Injection> {
+    let AnyFault::Server(first) = what else { return None };
+    let others = Hurt::NETWORK.into_iter().filter(|hurt| *hurt != first.hurt && means.hurts.contains(hurt));
+    let others: Vec<_> = others.collect();
+    if !first.hurt.lasts() || others.is_empty() || rng.u8(..3) != 0 {
+        return None;
+    }
+    let hurt = others[rng.usize(..others.len())];
+    Some(injection(hurt, rng, lasts, means))
 }
 
 /// To the millisecond, so that people can read it.
@@ -258,21 +262,11 @@ pub(super) fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duratio
 }
 
 impl AnyFault {
-    /// How the server is hurt, if it is.
-    pub(super) fn hurt(&self) -> Option<Hurt> {
-        match self {
-            Self::Server(hurt) | Self::Member(hurt, _) => Some(*hurt),
-            Self::LateRequests => Some(Hurt::Delay),
-            _ => None,
-        }
-    }
-
     /// Its name in the figures.
     #[must_use]
     pub fn kind(&self) -> String {
         match self {
-            Self::Server(hurt) | Self::Member(hurt, _) => format!("server: {hurt}"),
-            Self::LateRequests => "server: delay requests".into(),
+            Self::Server(injection) => format!("server: {}", injection.hurt),
             Self::Force(_) => "forced release".into(),
             Self::Request(_, Fault::Refuse) => "requests refused".into(),
             Self::Request(_, Fault::LoseReply) => "replies lost".into(),
@@ -292,6 +286,9 @@ impl AnyFault {
 
 impl fmt::Display for AnyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Server(injection) = self {
+            return write!(f, "server: {injection}");
+        }
         f.write_str(&self.kind())?;
         match self {
             Self::Request(method, Fault::DelayReply(by) | Fault::DelayRequest(by) | Fault::Straggle(by)) => {
@@ -299,7 +296,6 @@ impl fmt::Display for AnyFault {
             }
             Self::Request(method, _) => write!(f, " ({method:?})"),
             Self::Force(name) => write!(f, " of lock {name}"),
-            Self::Member(_, member) => write!(f, " ({member})"),
             _ => Ok(()),
         }
     }

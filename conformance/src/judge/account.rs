@@ -20,7 +20,8 @@ pub(super) struct Account<'a> {
     pub(super) resources: BTreeMap<&'a str, Vec<&'a Event>>,
     pub(super) spells: Vec<Spell<'a>>,
     pub(super) closings: Vec<Closing<'a>>,
-    pub(super) looks: Vec<Look<'a>>,
+    /// The looks of clients at latches of their own.
+    pub(super) looks: Vec<&'a Event>,
     /// Which locks could not be had when all was over: when that was seen, and what the store said of the holders.
     pub(super) leaks: Vec<(Stamp, &'a str, &'a str)>,
     /// The last note.
@@ -41,7 +42,7 @@ pub(super) struct Ask<'a> {
 }
 
 /// A grant, from the holder's side. Where it is handed on, each of the chain is a hold of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Hold<'a> {
     pub(super) client: &'a str,
     pub(super) claim: &'a str,
@@ -68,7 +69,7 @@ pub(super) struct Hold<'a> {
 }
 
 /// The first hold of a chain: the store knows of no other. Most have no successor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Origin {
     /// When its acquisition began, if that is known.
     pub(super) asked: Option<Stamp>,
@@ -132,10 +133,11 @@ pub(super) struct Spell<'a> {
     pub(super) kind: &'a str,
     pub(super) effect: &'a Effect,
     pub(super) from: Stamp,
-    pub(super) to: Option<Stamp>,
+    /// The last note, if it has no end.
+    pub(super) to: Stamp,
     fault: u64,
     /// Whether a replica took its master's place meanwhile.
-    failed_over: bool,
+    pub(super) failed_over: bool,
 }
 
 impl Spell<'_> {
@@ -143,29 +145,6 @@ impl Spell<'_> {
         self.failed_over
             || matches!(self.effect, Effect::Forgets { name } if name.as_deref().is_none_or(|name| name == about))
     }
-}
-
-impl Account<'_> {
-    /// Whether a replica took its master's place in a fault that was not over before `since`, and had begun by `at`. Until the
-    /// fault is over, the deposed master may go on answering.
-    pub(super) fn failed_over(&self, since: Stamp, at: Stamp) -> bool {
-        self.spells
-            .iter()
-            .any(|spell| spell.failed_over && spell.from <= at && since <= spell.to.unwrap_or(self.end))
-    }
-}
-
-/// A client's look at a latch of its own.
-#[derive(Debug)]
-pub(super) struct Look<'a> {
-    pub(super) client: &'a str,
-    pub(super) at: Stamp,
-    pub(super) name: &'a str,
-    pub(super) since: Stamp,
-    pub(super) of: u32,
-    pub(super) begun: u32,
-    pub(super) sure: u32,
-    pub(super) missing: u32,
 }
 
 /// The end of a client's locks.
@@ -182,6 +161,9 @@ impl<'a> Account<'a> {
         let mut index = Index::default();
         for event in history.events() {
             account.take(event, &mut index);
+        }
+        for spell in &mut account.spells {
+            spell.to = spell.to.min(account.end);
         }
         account.bury();
         account
@@ -207,10 +189,7 @@ impl<'a> Account<'a> {
             What::Converted { claim, token, mode } => {
                 self.about(index, claim, *token, |hold| hold.modes.push((at, *mode)));
             }
-            What::Looked { name, since, of, begun, sure, missing } => {
-                let (since, of, begun, sure, missing) = (*since, *of, *begun, *sure, *missing);
-                self.looks.push(Look { client, at, name, since, of, begun, sure, missing });
-            }
+            What::Looked { .. } => self.looks.push(event),
             What::Lost { claim, token, cause } => self.about(index, claim, *token, |hold| {
                 hold.lost.get_or_insert(at);
                 hold.told.get_or_insert((at, cause));
@@ -238,19 +217,11 @@ impl<'a> Account<'a> {
                 }
             }
             What::Fault { fault, kind, effect } => {
-                let (to, failed_over) = (None, false);
-                self.spells.push(Spell {
-                    whom: client,
-                    kind,
-                    effect,
-                    from: at,
-                    to,
-                    fault: *fault,
-                    failed_over,
-                });
+                let (whom, fault, from, to, failed_over) = (client, *fault, at, Stamp::NEVER, false);
+                self.spells.push(Spell { whom, kind, effect, from, to, fault, failed_over });
             }
             What::FailedOver { fault } => self.spell(*fault, |spell| spell.failed_over = true),
-            What::Healed { fault } => self.spell(*fault, |spell| spell.to = Some(at)),
+            What::Healed { fault } => self.spell(*fault, |spell| spell.to = at),
             What::Leaked { name, holders } => self.leaks.push((at, name, holders)),
             What::Over => self.over = Some(at),
         }
@@ -273,8 +244,6 @@ impl<'a> Account<'a> {
         let follows = index.last.insert(claim, place).filter(|(of, _)| *of == name).map(|(_, last)| last);
         index.holds.insert((claim, token), place);
         let origin = follows.map_or(Origin { asked, granted: at, token }, |last| holds[last].origin);
-        let (words, modes) = (vec![(at, *until)], vec![(at, *mode)]);
-        let (releases, released, lost, told, died) = (None, false, None, None, None);
         holds.push(Hold {
             client,
             claim,
@@ -283,21 +252,17 @@ impl<'a> Account<'a> {
             token,
             lease,
             label,
-            modes,
+            modes: vec![(at, *mode)],
             asked,
             granted: at,
-            words,
-            releases,
-            released,
-            lost,
-            told,
-            died,
+            words: vec![(at, *until)],
+            ..Hold::default()
         });
     }
 
     /// Changes the fault, which is not over yet.
     fn spell(&mut self, fault: u64, change: impl FnOnce(&mut Spell<'a>)) {
-        let is_it = |spell: &&mut Spell<'_>| spell.fault == fault && spell.to.is_none();
+        let is_it = |spell: &&mut Spell<'_>| spell.fault == fault && spell.to == Stamp::NEVER;
         self.spells.iter_mut().rev().find(is_it).map(change);
     }
 
@@ -315,7 +280,7 @@ impl<'a> Account<'a> {
     fn bury(&mut self) {
         for spell in self.spells.iter().filter(|spell| *spell.effect == Effect::Kills) {
             // Until the process is gone for certain it may still have taken notes.
-            let gone = spell.to.unwrap_or(self.end);
+            let gone = spell.to;
             let died = |client, since| Event::means(spell.whom, client) && since <= gone;
             for ask in self.asks.iter_mut().filter(|ask| died(ask.client, ask.at)) {
                 ask.ended.get_or_insert(spell.from.max(ask.at));
@@ -332,15 +297,21 @@ impl<'a> Account<'a> {
 
     /// The latest time at which `client` may notice what it had to notice at `due`: later where it stood still meanwhile.
     pub(super) fn at_the_latest(&self, client: &str, due: Stamp, allowance: Duration) -> Stamp {
-        let mut stops: Vec<_> = self
-            .spells
-            .iter()
-            .filter(|spell| *spell.effect == Effect::Stops && Event::means(spell.whom, client))
-            .map(|spell| (spell.from, spell.to.unwrap_or(self.end)))
-            .collect();
-        stops.sort_unstable();
-        let stopped = |due: Stamp, (from, to)| if from <= due + allowance { due.max(to) } else { due };
-        stops.into_iter().fold(due, stopped) + allowance
+        let stops = |spell: &&Spell<'_>| *spell.effect == Effect::Stops && Event::means(spell.whom, client);
+        let stopped = |due: Stamp, spell: &Spell<'_>| {
+            if spell.from <= due + allowance { due.max(spell.to) } else { due }
+        };
+        self.spells.iter().filter(stops).fold(due, stopped) + allowance
+    }
+
+    /// The faults that were not over before `since`, and had begun by `at`.
+    pub(super) fn spells_in(&self, since: Stamp, at: Stamp) -> impl Iterator<Item = &Spell<'a>> {
+        self.spells.iter().filter(move |spell| spell.from <= at && since <= spell.to)
+    }
+
+    /// Whether the store may have been made to forget this name in such a fault.
+    pub(super) fn forgets(&self, name: &str, since: Stamp, at: Stamp) -> bool {
+        self.spells_in(since, at).any(|spell| spell.forgets(name))
     }
 
     /// When `client` began to close its locks, for something of it that began at `since`.

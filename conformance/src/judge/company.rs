@@ -69,12 +69,8 @@ fn forgotten_until(
     // The stretches tell nothing of it: a forgotten holder may still become a reader, or note its grant late.
     let age = |hold: &Hold<'_>| (hold.token, hold.origin.begun());
     let older = if age(earlier.hold) < age(later.hold) { earlier.hold } else { later.hold };
-    let between = account.spells.iter().filter(|spell| {
-        let over = spell.to.unwrap_or(account.end);
-        spell.forgets(name) && spell.from <= later.from && older.origin.begun() <= over
-    });
-    let excused = between.map(|spell| spell.to.unwrap_or(account.end) + older.lease);
-    excused.max().unwrap_or(Stamp::ZERO)
+    let between = account.spells_in(older.origin.begun(), later.from).filter(|spell| spell.forgets(name));
+    between.map(|spell| spell.to + older.lease).max().unwrap_or(Stamp::ZERO)
 }
 
 fn two_holders(name: &str, beside: &Beside<'_, '_, '_>, later: &Stretch<'_, '_>) -> Violation {
@@ -87,15 +83,8 @@ fn two_holders(name: &str, beside: &Beside<'_, '_, '_>, later: &Stretch<'_, '_>)
         earlier.hold.token,
         Span(to.since(*from)),
     );
-    Violation {
-        broken: Broken::TwoHolders,
-        name: name.to_owned(),
-        clients: vec![earlier.hold.client.to_owned(), later.hold.client.to_owned()],
-        from: *from,
-        to: *to,
-        since: earlier.hold.word_before(*from),
-        what,
-    }
+    let (clients, since) = ([earlier.hold.client, later.hold.client], earlier.hold.word_before(*from));
+    Violation::new(Broken::TwoHolders, name, &clients, since, (*from, *to), what)
 }
 
 /// Whether holders that are admitted one by one are too many together, as permits may be.
@@ -117,15 +106,9 @@ fn crowd(name: &str, beside: &[Beside<'_, '_, '_>], later: &Stretch<'_, '_>) -> 
         others.collect::<Vec<_>>().join("; "),
         Span(to.since(from)),
     );
-    Some(Violation {
-        broken: Broken::TooManyHolders,
-        name: name.to_owned(),
-        clients: crowd.iter().chain([&later]).map(|stretch| stretch.hold.client.to_owned()).collect(),
-        from,
-        to,
-        since: crowd.iter().map(|stretch| stretch.hold.word_before(from)).min().unwrap_or(from),
-        what,
-    })
+    let clients: Vec<_> = crowd.iter().chain([&later]).map(|stretch| stretch.hold.client).collect();
+    let since = crowd.iter().map(|stretch| stretch.hold.word_before(from)).min().unwrap_or(from);
+    Some(Violation::new(Broken::TooManyHolders, name, &clients, since, (from, to), what))
 }
 
 impl Stretch<'_, '_> {

@@ -2,7 +2,7 @@
 
 use super::{
     Broken, Event, Stamp, Violation, What,
-    account::{Account, Hold, Look},
+    account::{Account, Ask, Closing, Hold},
     stamp::Span,
 };
 use std::time::Duration;
@@ -30,14 +30,8 @@ pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], foun
         let born_dead = later.words.first().is_some_and(|(at, until)| until <= at)
             || later.died.is_some_and(|died| died <= later.granted);
         let doubt = |earlier: &Hold<'_>| {
-            if later.mode().admits([earlier.mode()]) {
-                return true;
-            }
             let since = earlier.origin.begun().min(later.origin.begun());
-            account.spells.iter().any(|spell| {
-                let over = spell.to.unwrap_or(account.end);
-                spell.forgets(name) && spell.from <= later.granted && over >= since
-            })
+            later.mode().admits([earlier.mode()]) || account.forgets(name, since, later.granted)
         };
         let earlier = match best {
             Some(best) if best.token >= later.token && !born_dead && !doubt(best) => best,
@@ -55,18 +49,12 @@ pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], foun
             }
             _ => continue,
         };
-        found.push(Violation {
-            broken: Broken::TokenDidNotRise,
-            name: name.to_owned(),
-            clients: vec![earlier.client.to_owned(), later.client.to_owned()],
-            from: later.granted,
-            to: later.granted,
-            since: earlier.granted,
-            what: format!(
-                "{} was granted {name:?} with token {} after {} had been granted it with token {}",
-                later.client, later.token, earlier.client, earlier.token
-            ),
-        });
+        let what = format!(
+            "{} was granted {name:?} with token {} after {} had been granted it with token {}",
+            later.client, later.token, earlier.client, earlier.token
+        );
+        let (clients, at) = ([earlier.client, later.client], later.granted);
+        found.push(Violation::new(Broken::TokenDidNotRise, name, &clients, earlier.granted, (at, at), what));
     }
 }
 
@@ -95,20 +83,12 @@ pub(super) fn losses(
             (None, Some(_)) => "noticed it only",
             (None, None) => "had not noticed it",
         };
-        found.push(Violation {
-            broken: Broken::LossLate,
-            name: name.to_owned(),
-            clients: vec![hold.client.to_owned()],
-            from: until,
-            to: at,
-            since: hold.word_before(until),
-            what: format!(
-                "the deadline of {} for {name:?}, token {}, passed, and it {when} {} later",
-                hold.client,
-                hold.token,
-                Span(at.since(until))
-            ),
-        });
+        let (Hold { client, token, .. }, late) = (hold, Span(at.since(until)));
+        let what = format!(
+            "the deadline of {client} for {name:?}, token {token}, passed, and it {when} {late} later"
+        );
+        let since = hold.word_before(until);
+        found.push(Violation::new(Broken::LossLate, name, &[hold.client], since, (until, at), what));
     }
 }
 
@@ -128,21 +108,16 @@ pub(super) fn releases(account: &Account<'_>, name: &str, holds: &[Hold<'_>], fo
                 && !other.mode().admits([hold.mode_at(other.granted)])
         };
         let Some(next) = holds.iter().find(overtakes) else { continue };
-        if account.failed_over(next.granted, at) {
+        // Until the fault is over, the deposed master may go on answering.
+        if account.spells_in(next.granted, at).any(|spell| spell.failed_over) {
             continue;
         }
-        found.push(Violation {
-            broken: Broken::ReleasedLost,
-            name: name.to_owned(),
-            clients: vec![hold.client.to_owned(), next.client.to_owned()],
-            from: at,
-            to: at,
-            since: next.granted,
-            what: format!(
-                "{} released {name:?}, token {}, without an error, and {} had been granted it with token {}",
-                hold.client, hold.token, next.client, next.token
-            ),
-        });
+        let what = format!(
+            "{} released {name:?}, token {}, without an error, and {} had been granted it with token {}",
+            hold.client, hold.token, next.client, next.token
+        );
+        let clients = [hold.client, next.client];
+        found.push(Violation::new(Broken::ReleasedLost, name, &clients, next.granted, (at, at), what));
     }
 }
 
@@ -152,34 +127,20 @@ pub(super) fn releases(account: &Account<'_>, name: &str, holds: &[Hold<'_>], fo
 /// people may use force: those causes speak for themselves.
 pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
     for hold in holds {
-        let Some((at, cause)) = hold.told.filter(|(at, _)| *at < hold.until() && hold.until() < Stamp::NEVER)
-        else {
-            continue;
-        };
+        let early = hold.told.filter(|(at, _)| *at < hold.until() && hold.until() < Stamp::NEVER);
+        let Some((at, cause)) = early else { continue };
         let causes = [LossCause::SessionEnded, LossCause::Forced, LossCause::MaxHold];
         // A successor may be told of what was forgotten before it asked.
-        let begun = hold.origin.begun();
-        let forgotten = account
-            .spells
-            .iter()
-            .any(|spell| spell.forgets(name) && spell.from <= at && begun <= spell.to.unwrap_or(account.end));
+        let forgotten = account.forgets(name, hold.origin.begun(), at);
         if forgotten || causes.iter().any(|allowed| allowed.as_str() == cause) {
             continue;
         }
-        found.push(Violation {
-            broken: Broken::LostEarly,
-            name: name.to_owned(),
-            clients: vec![hold.client.to_owned()],
-            from: at,
-            to: at,
-            since: hold.word_before(at),
-            what: format!(
-                "{} was told that its grant of {name:?}, token {}, had ended ({cause}), {} before its deadline",
-                hold.client,
-                hold.token,
-                Span(hold.until().since(at))
-            ),
-        });
+        let (Hold { client, token, .. }, left) = (hold, Span(hold.until().since(at)));
+        let what = format!(
+            "{client} was told that its grant of {name:?}, token {token}, had ended ({cause}), {left} before its deadline"
+        );
+        let since = hold.word_before(at);
+        found.push(Violation::new(Broken::LostEarly, name, &[hold.client], since, (at, at), what));
     }
 }
 
@@ -200,25 +161,14 @@ pub(super) fn chains(name: &str, holds: &[Hold<'_>], successors: u32, found: &mu
         if suits && !too_often && !too_late {
             continue;
         }
-        found.push(Violation {
-            broken: Broken::WrongSuccessor,
-            name: name.to_owned(),
-            clients: vec![before.client.to_owned(), hold.client.to_owned()],
-            from: hold.granted,
-            to: hold.granted,
-            since: origin.granted,
-            what: format!(
-                "{} ({:?}) handed {name:?} on to {} ({:?}) with token {}, {} after the grant with token {}; {successors} \
-                 successors are allowed, within a third of the lease, with the same lease and label",
-                before.client,
-                before.label,
-                hold.client,
-                hold.label,
-                hold.token,
-                Span(after.unwrap_or_default()),
-                origin.token
-            ),
-        });
+        let (Hold { client, label, token, granted: at, .. }, after) = (hold, Span(after.unwrap_or_default()));
+        let what = format!(
+            "{} ({:?}) handed {name:?} on to {client} ({label:?}) with token {token}, {after} after the grant with \
+             token {}; {successors} successors are allowed, within a third of the lease, with the same lease and label",
+            before.client, before.label, origin.token
+        );
+        let clients = [before.client, hold.client];
+        found.push(Violation::new(Broken::WrongSuccessor, name, &clients, origin.granted, (*at, *at), what));
     }
 }
 
@@ -237,20 +187,11 @@ pub(super) fn after_close(
         if !asked_after && hold.granted <= account.at_the_latest(hold.client, closed, allowance) {
             continue;
         }
-        found.push(Violation {
-            broken: Broken::GrantAfterClose,
-            name: name.to_owned(),
-            clients: vec![hold.client.to_owned()],
-            from: closed,
-            to: hold.granted,
-            since: closed,
-            what: format!(
-                "{} was granted {name:?} with token {}, {} after its locks were closed",
-                hold.client,
-                hold.token,
-                Span(hold.granted.since(closed))
-            ),
-        });
+        let (Hold { client, token, granted, .. }, late) = (hold, Span(hold.granted.since(closed)));
+        let what =
+            format!("{client} was granted {name:?} with token {token}, {late} after its locks were closed");
+        let (clients, span) = ([hold.client], (closed, *granted));
+        found.push(Violation::new(Broken::GrantAfterClose, name, &clients, closed, span, what));
     }
 }
 
@@ -264,36 +205,31 @@ pub(super) fn resource(name: &str, events: &[&Event], found: &mut Vec<Violation>
             What::Writes { token, over, value, .. } => (*token, Some(*over), *value),
             _ => continue,
         };
-        let violation = |broken, earlier: &Event, what| Violation {
-            broken,
-            name: name.to_owned(),
-            clients: vec![earlier.client.clone(), event.client.clone()],
-            from: event.at,
-            to: event.at,
-            since: earlier.at,
-            what,
+        let Event { at, client, .. } = event;
+        let mut broken = |broken, earlier: &Event, what| {
+            let clients = [earlier.client.as_str(), client.as_str()];
+            found.push(Violation::new(broken, name, &clients, earlier.at, (*at, *at), what));
         };
         match greatest {
-            Some((seen, earlier)) if token < seen => found.push(violation(
-                Broken::StaleAccess,
-                earlier,
-                format!(
-                    "the resource of {name:?} let {} in with token {token}, although {} had been there with token {seen}",
-                    event.client, earlier.client
-                ),
-            )),
+            Some((seen, earlier)) if token < seen => {
+                let what = format!(
+                    "the resource of {name:?} let {client} in with token {token}, although {} had been there with token \
+                     {seen}",
+                    earlier.client
+                );
+                broken(Broken::StaleAccess, earlier, what);
+            }
             _ => greatest = Some((token, event)),
         }
-        match (over, last) {
-            (Some(over), Some((there, earlier))) if over != there => found.push(violation(
-                Broken::LostUpdate,
-                earlier,
-                format!(
-                    "{} wrote {value} over {over}, but {} had left {there} at the resource of {name:?}: that write is lost",
-                    event.client, earlier.client
-                ),
-            )),
-            _ => {}
+        if let (Some(over), Some((there, earlier))) = (over, last)
+            && over != there
+        {
+            let what = format!(
+                "{client} wrote {value} over {over}, but {} had left {there} at the resource of {name:?}: that write is \
+                 lost",
+                earlier.client
+            );
+            broken(Broken::LostUpdate, earlier, what);
         }
         // A reading tells where a history begins, and nothing new later.
         if over.is_some() || last.is_none() {
@@ -307,94 +243,56 @@ pub(super) fn waits(account: &Account<'_>, allowance: Duration, found: &mut Vec<
     for ask in &account.asks {
         let closing = account.closing_of(ask.client, ask.at).map(|closing| closing.begun);
         let Some(due) = [ask.by, closing, account.over].into_iter().flatten().min() else { continue };
-        let limit = match (ask.ended, account.over) {
-            // All had their time.
-            (None, Some(over)) => account.at_the_latest(ask.client, due, allowance).min(over),
-            _ => account.at_the_latest(ask.client, due, allowance),
-        };
+        let limit = account.at_the_latest(ask.client, due, allowance);
+        // All had their time.
+        let limit = account.over.filter(|_| ask.ended.is_none()).map_or(limit, |over| limit.min(over));
         let ended = ask.ended.unwrap_or(account.end);
         if ended < limit || (ended == limit && ask.ended.is_some()) {
             continue;
         }
         let outcome = if ask.ended.is_some() { "ended" } else { "had not ended" };
-        found.push(Violation {
-            broken: Broken::WaiterHung,
-            name: ask.name.to_owned(),
-            clients: vec![ask.client.to_owned()],
-            from: due,
-            to: ended,
-            since: ask.at,
-            what: format!(
-                "acquisition {} of {} for {:?} {outcome} {} after it had to",
-                ask.call,
-                ask.client,
-                ask.name,
-                Span(ended.since(due))
-            ),
-        });
+        let (Ask { call, client, name, .. }, late) = (ask, Span(ended.since(due)));
+        let what = format!("acquisition {call} of {client} for {name:?} {outcome} {late} after it had to");
+        found.push(Violation::new(Broken::WaiterHung, name, &[ask.client], ask.at, (due, ended), what));
     }
 }
 
 /// Clause U3: `close` returns.
 pub(super) fn closings(account: &Account<'_>, found: &mut Vec<Violation>) {
     let Some(over) = account.over else { return };
-    for closing in account.closings.iter().filter(|closing| closing.done.is_none()) {
-        found.push(Violation {
-            broken: Broken::CloseHung,
-            name: String::new(),
-            clients: vec![closing.client.to_owned()],
-            from: closing.begun,
-            to: over,
-            since: closing.begun,
-            what: format!(
-                "{} began to close its locks, and {} later it had not done so",
-                closing.client,
-                Span(over.since(closing.begun))
-            ),
-        });
+    for Closing { client, begun, .. } in account.closings.iter().filter(|closing| closing.done.is_none()) {
+        let late = Span(over.since(*begun));
+        let what = format!("{client} began to close its locks, and {late} later it had not done so");
+        found.push(Violation::new(Broken::CloseHung, "", &[*client], *begun, (*begun, over), what));
     }
 }
 
 /// A latch counts each party once, and forgets none.
 pub(super) fn latches(account: &Account<'_>, found: &mut Vec<Violation>) {
-    for Look { client, at, name, since, of, begun, sure, missing } in &account.looks {
-        let forgotten = account.spells.iter().any(|spell| {
-            spell.forgets(name) && spell.from <= *at && *since <= spell.to.unwrap_or(account.end)
-        });
-        let most = if forgotten { *of } else { of.saturating_sub(*sure) };
+    for Event { at, client, what } in &account.looks {
+        let What::Looked { name, since, of, begun, sure, missing } = what else { continue };
+        let most = if account.forgets(name, *since, *at) { *of } else { of.saturating_sub(*sure) };
         if (of.saturating_sub(*begun)..=most).contains(missing) {
             continue;
         }
-        found.push(Violation {
-            broken: Broken::LatchMiscounted,
-            name: (*name).to_owned(),
-            clients: vec![(*client).to_owned()],
-            from: *at,
-            to: *at,
-            since: *since,
-            what: format!(
-                "{client} was told that {missing} of {of} parties are missing at the latch {name:?}; {begun} had begun \
-                 to count down, and {sure} had been told that they are counted"
-            ),
-        });
+        let what = format!(
+            "{client} was told that {missing} of {of} parties are missing at the latch {name:?}; {begun} had begun to \
+             count down, and {sure} had been told that they are counted"
+        );
+        let (clients, span) = ([client.as_str()], (*at, *at));
+        found.push(Violation::new(Broken::LatchMiscounted, name, &clients, *since, span, what));
     }
 }
 
 /// Clause F1: when all is over, nothing is held.
 pub(super) fn leaks(account: &Account<'_>, found: &mut Vec<Violation>) {
     for (at, name, holders) in &account.leaks {
-        let holds = account.holds.get(name).map(Vec::as_slice).unwrap_or_default();
-        let last = holds.last();
-        found.push(Violation {
-            broken: Broken::Leaked,
-            name: (*name).to_owned(),
-            clients: last.map(|hold| hold.client.to_owned()).into_iter().collect(),
-            from: last.map_or(*at, |hold| hold.ends().min(*at)),
-            to: *at,
-            since: last.map_or(*at, |hold| hold.granted),
-            what: format!(
-                "every client has ended, and {name:?} cannot be had; the store says of its holders: {holders}"
-            ),
-        });
+        let last = account.holds.get(name).and_then(|holds| holds.last());
+        let clients: Vec<_> = last.map(|hold| hold.client).into_iter().collect();
+        let (from, since) = last.map_or((*at, *at), |hold| (hold.ends().min(*at), hold.granted));
+        let what = format!(
+            "every client has ended, and {name:?} cannot be had; the store says of its holders: {holders}"
+        );
+        found.push(Violation::new(Broken::Leaked, name, &clients, since, (from, *at), what));
     }
 }

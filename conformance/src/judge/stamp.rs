@@ -112,28 +112,3 @@ impl fmt::Display for Span {
         f.pad(&text)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stamp_of_moment_is_its_time() {
-        let soon = Moment::now() + Duration::from_secs(2);
-        let left = Stamp::of(soon).since(Stamp::now());
-        assert!(left <= Duration::from_secs(2) && left > Duration::from_secs(1), "{left:?}");
-        let past = Moment::now();
-        assert!(Stamp::of(past) <= Stamp::now());
-    }
-
-    #[test]
-    fn span_has_readable_unit() {
-        let span = |micros| Span(Duration::from_micros(micros)).to_string();
-        assert_eq!(
-            (span(0), span(12_345), span(1_204_999)),
-            ("0.0 ms".into(), "12.3 ms".into(), "1.204 s".into())
-        );
-        let zero = Stamp::ZERO + Duration::from_secs(1);
-        assert_eq!(Relative { at: zero - Duration::from_millis(5), zero }.to_string(), "-5.0 ms");
-    }
-}

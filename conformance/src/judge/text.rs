@@ -1,10 +1,12 @@
 //! A timeline for a terminal.
 
-use super::{Timeline, stamp::Span, timeline::Track};
+use super::{
+    Timeline,
+    stamp::Span,
+    timeline::{Track, WIDTH},
+};
 use std::fmt;
 
-/// How many columns the time has.
-const WIDTH: usize = 72;
 const HOLD: char = '█';
 const WAIT: char = '░';
 const FAULT: char = '▒';
@@ -17,15 +19,15 @@ impl fmt::Display for Timeline {
         self.write_axis(f, gutter)?;
         for fault in &self.faults {
             let mut row = Row::default();
-            row.fill(self.place(fault.from, WIDTH), self.place(fault.to, WIDTH), FAULT);
-            row.put(self.place(fault.from.max(self.from), WIDTH), fault.letter);
+            row.fill(self.place(fault.from), self.place(fault.to), FAULT);
+            row.put(self.place(fault.from.max(self.from)), fault.letter);
             writeln!(f, "  {:<gutter$}  {row}", format!("fault {}", fault.letter))?;
         }
         for track in &self.tracks {
             writeln!(f, "  {:<gutter$}  {}", track.client, self.row_of(track))?;
         }
         let mut row = Row::default();
-        row.fill(self.place(self.broken.0, WIDTH), self.place(self.broken.1, WIDTH), '^');
+        row.fill(self.place(self.broken.0), self.place(self.broken.1), '^');
         writeln!(f, "  {:<gutter$}  {row}\n", "BROKEN")?;
         self.write_legend(f)?;
         writeln!(f)?;
@@ -39,7 +41,7 @@ impl Timeline {
         let mut ticks = Row::default();
         for part in 0..TICKS {
             let column = WIDTH * part as usize / TICKS as usize;
-            let label = self.tick(part, TICKS).to_string();
+            let label = self.relative(self.from + self.to.since(self.from) * part / TICKS).to_string();
             let width = WIDTH / TICKS as usize;
             labels.extend(format!("{label:<width$}").chars());
             ticks.put(column, '|');
@@ -50,19 +52,18 @@ impl Timeline {
 
     fn row_of(&self, track: &Track) -> Row {
         let mut row = Row::default();
-        for bar in &track.bars {
-            let what = if bar.token.is_some() { HOLD } else { WAIT };
-            row.fill(self.place(bar.from, WIDTH), self.place(bar.to, WIDTH), what);
+        for (from, to, holds) in &track.bars {
+            row.fill(self.place(*from), self.place(*to), if *holds { HOLD } else { WAIT });
         }
-        for mark in &track.marks {
-            row.put(self.place(mark.at, WIDTH), mark.sign.letter());
+        for (at, sign) in &track.marks {
+            row.put(self.place(*at), *sign);
         }
         row
     }
 
     fn write_legend(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bars = [format!("{HOLD} believes that it holds"), format!("{WAIT} waits")];
-        let signs = self.signs().map(|sign| format!("{} {}", sign.letter(), sign.words()));
+        let signs = self.signs().map(|(sign, words)| format!("{sign} {words}"));
         let mut line = String::new();
         for item in bars.into_iter().chain(signs) {
             if line.chars().count() + item.chars().count() > WIDTH {
@@ -81,15 +82,15 @@ impl Timeline {
     }
 
     fn write_notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clients = self.notes.iter().map(|note| note.client.chars().count());
+        let clients = self.notes.iter().map(|(_, client, _)| client.chars().count());
         let width = clients.max().unwrap_or_default();
         let mut told = false;
-        for note in &self.notes {
-            if !told && note.at >= self.broken.0 {
+        for (at, client, text) in &self.notes {
+            if !told && *at >= self.broken.0 {
                 told = true;
                 writeln!(f, "  --- from here on the contract is broken ---")?;
             }
-            writeln!(f, "  {:>12}  {:<width$}  {}", self.relative(note.at), note.client, note.text)?;
+            writeln!(f, "  {:>12}  {client:<width$}  {text}", self.relative(*at))?;
         }
         if self.more > 0 {
             writeln!(f, "  … and {} notes more", self.more)?;

@@ -1,10 +1,7 @@
 //! A part of a history, arranged to be drawn.
 
 use super::{
-    Broken, Event, History, Stamp, Violation, What,
-    about::About,
-    account::{Account, Ask, Hold},
-    stamp::Relative,
+    Broken, Effect, Event, History, Stamp, Violation, What, about::About, account::Account, stamp::Relative,
 };
 use std::time::Duration;
 
@@ -20,7 +17,8 @@ pub struct Timeline {
     pub(super) broken: (Stamp, Stamp),
     pub(super) tracks: Vec<Track>,
     pub(super) faults: Vec<Fault>,
-    pub(super) notes: Vec<Note>,
+    /// When, whose, and in which words.
+    pub(super) notes: Vec<(Stamp, String, String)>,
     /// How many notes there are beyond those.
     pub(super) more: usize,
 }
@@ -29,24 +27,10 @@ pub struct Timeline {
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     pub(super) client: String,
-    pub(super) bars: Vec<Bar>,
-    pub(super) marks: Vec<Mark>,
-}
-
-/// A wait, or a hold.
-#[derive(Clone, Debug)]
-pub(super) struct Bar {
-    pub(super) from: Stamp,
-    pub(super) to: Stamp,
-    /// A hold's; a wait has none.
-    pub(super) token: Option<u64>,
-}
-
-/// Something that happened at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    pub(super) at: Stamp,
-    pub(super) sign: Sign,
+    /// The waits and holds: from when to when, and whether it is a hold.
+    pub(super) bars: Vec<(Stamp, Stamp, bool)>,
+    /// What happened at once, by the letters of [`SIGNS`].
+    pub(super) marks: Vec<(Stamp, char)>,
 }
 
 /// A fault.
@@ -59,80 +43,35 @@ pub(super) struct Fault {
     pub(super) to: Stamp,
 }
 
-/// A note in words.
-#[derive(Clone, Debug)]
-pub(super) struct Note {
-    pub(super) at: Stamp,
-    pub(super) client: String,
-    pub(super) text: String,
+/// The marks, and their meaning. The later one is drawn over the earlier.
+const SIGNS: [(char, &str); 8] = [
+    ('r', "reads"),
+    ('w', "writes"),
+    ('x', "is refused by the resource"),
+    ('g', "ends its wait without the lock"),
+    ('R', "releases"),
+    ('C', "closed its locks"),
+    ('L', "notices the loss"),
+    ('D', "is killed"),
+];
+
+/// The mark of an event.
+fn sign(what: &What) -> Option<char> {
+    Some(match what {
+        What::Reads { .. } => 'r',
+        What::Writes { .. } => 'w',
+        What::Refused { .. } => 'x',
+        What::Ended { .. } => 'g',
+        What::Releases { .. } => 'R',
+        What::Closed => 'C',
+        What::Lost { .. } => 'L',
+        What::Fault { effect: Effect::Kills, .. } => 'D',
+        _ => return None,
+    })
 }
 
-/// The meaning of a mark. The later one is drawn over the earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sign {
-    Reads,
-    Writes,
-    Refused,
-    GivesUp,
-    Releases,
-    Closed,
-    Lost,
-    Died,
-}
-
-impl Sign {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Reads,
-        Self::Writes,
-        Self::Refused,
-        Self::GivesUp,
-        Self::Releases,
-        Self::Closed,
-        Self::Lost,
-        Self::Died,
-    ];
-
-    pub(super) const fn letter(self) -> char {
-        match self {
-            Self::Reads => 'r',
-            Self::Writes => 'w',
-            Self::Refused => 'x',
-            Self::GivesUp => 'g',
-            Self::Releases => 'R',
-            Self::Closed => 'C',
-            Self::Lost => 'L',
-            Self::Died => 'D',
-        }
-    }
-
-    pub(super) const fn words(self) -> &'static str {
-        match self {
-            Self::Reads => "reads",
-            Self::Writes => "writes",
-            Self::Refused => "is refused by the resource",
-            Self::GivesUp => "ends its wait without the lock",
-            Self::Releases => "releases",
-            Self::Closed => "closed its locks",
-            Self::Lost => "notices the loss",
-            Self::Died => "is killed",
-        }
-    }
-
-    fn of(what: &What) -> Option<Self> {
-        Some(match what {
-            What::Reads { .. } => Self::Reads,
-            What::Writes { .. } => Self::Writes,
-            What::Refused { .. } => Self::Refused,
-            What::Ended { .. } => Self::GivesUp,
-            What::Releases { .. } => Self::Releases,
-            What::Closed => Self::Closed,
-            What::Lost { .. } => Self::Lost,
-            What::Fault { effect: super::Effect::Kills, .. } => Self::Died,
-            _ => return None,
-        })
-    }
-}
-
+/// How many columns the time has.
+pub(super) const WIDTH: usize = 72;
 /// How many tracks a person can follow.
 const TRACKS: usize = 10;
 /// How many notes a person reads.
@@ -167,7 +106,7 @@ impl Timeline {
         timeline.draw_faults(&account);
         timeline.take_notes(history, violation);
         for track in &mut timeline.tracks {
-            track.marks.sort_by_key(|mark| mark.sign);
+            track.marks.sort_by_key(|(_, mark)| SIGNS.iter().position(|(sign, _)| sign == mark));
         }
         timeline
     }
@@ -179,33 +118,26 @@ impl Timeline {
     }
 
     fn track(&mut self, client: &str) -> Option<&mut Track> {
-        let place = match self.tracks.iter().position(|track| track.client == client) {
-            Some(place) => place,
-            None if self.tracks.len() < TRACKS => {
-                self.tracks.push(Track::new(client));
-                self.tracks.len() - 1
-            }
-            None => return None,
-        };
-        self.tracks.get_mut(place)
+        if self.tracks.len() < TRACKS && self.tracks.iter().all(|track| track.client != client) {
+            self.tracks.push(Track::new(client));
+        }
+        self.tracks.iter_mut().find(|track| track.client == client)
     }
 
     fn draw_bars(&mut self, account: &Account<'_>, violation: &Violation) {
         let shows = self.sight();
         let holds = account.holds.get(violation.name.as_str()).map(Vec::as_slice).unwrap_or_default();
         for hold in holds.iter().filter(|hold| shows(hold.granted, hold.ends())) {
-            let bar = Bar::of_hold(hold);
             if let Some(track) = self.track(hold.client) {
-                track.bars.push(bar);
+                track.bars.push((hold.granted, hold.ends(), true));
             }
         }
         for ask in account.asks.iter().filter(|ask| ask.name == violation.name) {
-            let bar = Bar::of_ask(ask, account.end);
-            if !shows(bar.from, bar.to) {
-                continue;
-            }
-            if let Some(track) = self.track(ask.client) {
-                track.bars.insert(0, bar);
+            let ended = ask.ended.unwrap_or(account.end);
+            if shows(ask.at, ended)
+                && let Some(track) = self.track(ask.client)
+            {
+                track.bars.insert(0, (ask.at, ended, false));
             }
         }
     }
@@ -213,19 +145,18 @@ impl Timeline {
     fn draw_faults(&mut self, account: &Account<'_>) {
         let shows = self.sight();
         let letters = ('A'..='Z').chain('a'..='z');
-        let spells = account.spells.iter().map(|spell| (spell, spell.to.unwrap_or(account.end)));
-        let shown = spells.filter(|(spell, to)| {
+        let shown = account.spells.iter().filter(|spell| {
             let concerns = |track: &Track| Event::means(spell.whom, &track.client);
-            shows(spell.from, *to) && self.tracks.iter().any(concerns)
+            shows(spell.from, spell.to) && self.tracks.iter().any(concerns)
         });
         self.faults = shown
             .zip(letters)
-            .map(|((spell, to), letter)| Fault {
+            .map(|(spell, letter)| Fault {
                 letter,
                 whom: spell.whom.to_owned(),
                 kind: spell.kind.to_owned(),
                 from: spell.from,
-                to,
+                to: spell.to,
             })
             .collect();
     }
@@ -234,20 +165,14 @@ impl Timeline {
         let at_the_resource = matches!(violation.broken, Broken::StaleAccess | Broken::LostUpdate);
         let (shows, about) = (self.sight(), About::of(history, &violation.name));
         for event in history.events().iter().filter(|event| shows(event.at, event.at)) {
-            let tracks: Vec<String> = self
-                .tracks
-                .iter()
-                .map(|track| track.client.clone())
-                .filter(|track| Event::means(&event.client, track))
-                .collect();
+            let is_its = |track: &&mut Track| Event::means(&event.client, &track.client);
+            let tracks: Vec<_> = self.tracks.iter_mut().filter(is_its).collect();
             if tracks.is_empty() || !about.concerns(event) {
                 continue;
             }
-            if let Some(sign) = Sign::of(&event.what) {
-                for track in &tracks {
-                    if let Some(track) = self.track(track) {
-                        track.marks.push(Mark { at: event.at, sign });
-                    }
+            if let Some(sign) = sign(&event.what) {
+                for track in tracks {
+                    track.marks.push((event.at, sign));
                 }
             }
             let party = violation.clients.iter().any(|client| Event::means(&event.client, client));
@@ -257,24 +182,18 @@ impl Timeline {
             }
             let Some(text) = About::words(event, at_the_resource) else { continue };
             if self.notes.len() < NOTES {
-                self.notes.push(Note { at: event.at, client: event.client.clone(), text });
+                self.notes.push((event.at, event.client.clone(), text));
             } else {
                 self.more += 1;
             }
         }
     }
 
-    /// Where in a width of `width` this instant is.
-    pub(super) fn place(&self, at: Stamp, width: usize) -> usize {
+    /// In which column this instant is.
+    pub(super) fn place(&self, at: Stamp) -> usize {
         let span = self.to.since(self.from).as_nanos().max(1);
         let into = at.min(self.to).since(self.from).as_nanos();
-        usize::try_from(into * width as u128 / span).unwrap_or(width)
-    }
-
-    /// The instant at `part` of `parts` of the width.
-    pub(super) fn tick(&self, part: u32, parts: u32) -> Relative {
-        let at = self.from + self.to.since(self.from) * part / parts;
-        Relative { at, zero: self.broken.0 }
+        usize::try_from(into * WIDTH as u128 / span).unwrap_or(WIDTH)
     }
 
     pub(super) fn relative(&self, at: Stamp) -> Relative {
@@ -282,25 +201,14 @@ impl Timeline {
     }
 
     /// The signs that are there, to be explained.
-    pub(super) fn signs(&self) -> impl Iterator<Item = Sign> {
-        let there =
-            |sign: &Sign| self.tracks.iter().any(|track| track.marks.iter().any(|mark| mark.sign == *sign));
-        Sign::ALL.into_iter().filter(there)
+    pub(super) fn signs(&self) -> impl Iterator<Item = (char, &'static str)> {
+        let marks = |track: &Track, sign| track.marks.iter().any(|(_, mark)| *mark == sign);
+        SIGNS.into_iter().filter(move |(sign, _)| self.tracks.iter().any(|track| marks(track, *sign)))
     }
 }
 
 impl Track {
     fn new(client: &str) -> Self {
         Self { client: client.to_owned(), bars: Vec::new(), marks: Vec::new() }
-    }
-}
-
-impl Bar {
-    fn of_hold(hold: &Hold<'_>) -> Self {
-        Self { from: hold.granted, to: hold.ends(), token: Some(hold.token) }
-    }
-
-    fn of_ask(ask: &Ask<'_>, end: Stamp) -> Self {
-        Self { from: ask.at, to: ask.ended.unwrap_or(end), token: None }
     }
 }

@@ -22,6 +22,21 @@ pub struct Violation {
     pub what: String,
 }
 
+impl Violation {
+    /// A violation from the first to the second of these instants, which the notes from `since` on show.
+    pub(super) fn new(
+        broken: Broken,
+        name: &str,
+        clients: &[&str],
+        since: Stamp,
+        (from, to): (Stamp, Stamp),
+        what: String,
+    ) -> Self {
+        let clients = clients.iter().map(|client| (*client).to_owned()).collect();
+        Self { broken, name: name.to_owned(), clients, from, to, since, what }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "clause {} is broken on {:?}: {}", self.broken.clause(), self.name, self.broken)?;

@@ -139,15 +139,26 @@ mod tests {
         explain(history, Rules::default()).is_ok()
     }
 
+    /// A claim that holds the name with token 1.
+    fn held(mode: Mode) -> (History, Claim) {
+        let (mut history, one) = (History::default(), Claim { mode, ..claim() });
+        let first = history.begin(0, Request::Try(one.clone()));
+        history.end(first, granted(1));
+        (history, one)
+    }
+
+    /// The answer to a later claim.
+    fn tries(history: &mut History, answer: Answer) {
+        let second = history.begin(1, Request::Try(claim()));
+        history.end(second, answer);
+    }
+
     #[test]
     fn overlapping_grants_are_explained_only_around_a_release() {
         for releases in [true, false] {
-            let (mut history, one, two) = (History::default(), claim(), claim());
-            let first = history.begin(0, Request::Try(one.clone()));
-            history.end(first, granted(1));
+            let (mut history, one) = held(Mode::Exclusive);
             let release = releases.then(|| history.begin(0, grant(&one, 1)));
-            let second = history.begin(1, Request::Try(two));
-            history.end(second, granted(2));
+            tries(&mut history, granted(2));
             if let Some(release) = release {
                 history.end(release, released());
             }
@@ -158,15 +169,12 @@ mod tests {
     #[test]
     fn answer_counts_before_later_requests() {
         for overlaps in [true, false] {
-            let (mut history, one, two) = (History::default(), claim(), claim());
-            let first = history.begin(0, Request::Try(one.clone()));
-            history.end(first, granted(1));
+            let (mut history, one) = held(Mode::Exclusive);
             let release = history.begin(0, grant(&one, 1));
             if !overlaps {
                 history.end(release, released());
             }
-            let second = history.begin(1, Request::Try(two));
-            history.end(second, Answer::Busy);
+            tries(&mut history, Answer::Busy);
             if overlaps {
                 history.end(release, released());
             }
@@ -177,12 +185,11 @@ mod tests {
     #[test]
     fn request_without_an_answer_may_explain_a_refusal() {
         for asked in [true, false] {
-            let (mut history, one, two) = (History::default(), claim(), claim());
+            let mut history = History::default();
             if asked {
-                history.begin(0, Request::Try(one));
+                history.begin(0, Request::Try(claim()));
             }
-            let second = history.begin(1, Request::Try(two));
-            history.end(second, Answer::Busy);
+            tries(&mut history, Answer::Busy);
             assert_eq!(is_explained(&history), asked);
         }
     }
@@ -193,11 +200,9 @@ mod tests {
         for (collides, attempt) in
             [(true, Some(Shared)), (true, Some(Exclusive)), (true, None), (false, Some(Shared))]
         {
-            let (mut history, one) = (History::default(), claim());
-            let first = history.begin(0, Request::Try(Claim { mode: Shared, ..one.clone() }));
-            history.end(first, granted(1));
+            let (mut history, one) = held(Shared);
             let Request::Release(held) = grant(&one, 1) else { unreachable!("it is a release") };
-            let upgrade = history.begin(0, Request::Convert(Grant { mode: Shared, ..held }, Exclusive));
+            let upgrade = history.begin(0, Request::Convert(held, Exclusive));
             if let Some(mode) = attempt {
                 let attempt = history.begin(1, Request::Try(Claim { mode, ..claim() }));
                 history.end(attempt, Answer::Busy);
@@ -214,13 +219,10 @@ mod tests {
     #[test]
     fn tokens_must_rise() {
         for next in [2, 1] {
-            let (mut history, one, two) = (History::default(), claim(), claim());
-            let first = history.begin(0, Request::Try(one.clone()));
-            history.end(first, granted(1));
+            let (mut history, one) = held(Mode::Exclusive);
             let release = history.begin(0, grant(&one, 1));
             history.end(release, released());
-            let second = history.begin(1, Request::Try(two));
-            history.end(second, granted(next));
+            tries(&mut history, granted(next));
             assert_eq!(is_explained(&history), next > 1);
         }
     }

@@ -315,9 +315,11 @@ impl Player {
             Mode::Shared => Mode::Exclusive,
             _ => return Ok(()),
         };
-        let (store, call) = (self.store(), self.begin(Request::Convert(grant.clone(), to)));
         let lesser = Grant { mode: Mode::Shared, ..grant.clone() };
-        match self.ask(store.convert(&grant, to)).await {
+        // The policy counts on no more than it will have.
+        let asked = if to == Mode::Shared && self.rng.bool() { lesser.clone() } else { grant.clone() };
+        let (store, call) = (self.store(), self.begin(Request::Convert(asked.clone(), to)));
+        match self.ask(store.convert(&asked, to)).await {
             Some(Ok(answer)) => {
                 self.end(call, Answer::Conversion(answer));
                 match answer {

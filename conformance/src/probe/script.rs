@@ -44,7 +44,7 @@ pub enum Fault {
 
 /// A fault of the store's hints that a lock was released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hints {
+pub(crate) enum Hints {
     /// They arrive as the store sends them.
     #[default]
     AsSent,

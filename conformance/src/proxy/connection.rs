@@ -38,12 +38,6 @@ struct State {
 }
 
 impl Connection {
-    /// Its number, counted from the proxy's first.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.0.id
-    }
-
     /// The client's end.
     #[must_use]
     pub fn client(&self) -> SocketAddr {
@@ -118,15 +112,6 @@ impl Connections {
         }
     }
 
-    /// Resets every connection, without waiting for it.
-    pub(super) fn reset_all(&self) {
-        self.all().iter().for_each(Connection::cut);
-    }
-
-    pub(super) async fn cut_all(&self) {
-        self.cut_these(self.all()).await;
-    }
-
     /// Lets everything pass. A client connects again at once after a reset, so new connections pass first. Connections
     /// torn until the last one passes are reset too.
     pub(super) async fn mend(&self) {
@@ -142,15 +127,16 @@ impl Connections {
 
     async fn cut_torn(&self) {
         let torn = self.all().into_iter().filter(|c| c.0.torn.load(Ordering::Relaxed)).collect();
-        self.cut_these(torn).await;
+        self.cut(torn).await;
     }
 
-    async fn cut_these(&self, connections: Vec<Connection>) {
+    /// Resets these connections, and waits until they are gone.
+    pub(super) async fn cut(&self, connections: Vec<Connection>) {
         let mut counters = self.counters.subscribe();
         connections.iter().for_each(Connection::cut);
         let gone = |_: &Counters| {
             let table = self.table();
-            connections.iter().all(|c| !table.open.contains_key(&c.id()))
+            connections.iter().all(|c| !table.open.contains_key(&c.0.id))
         };
         // Fails only when `self`, which owns the sender, is gone.
         let _ = counters.wait_for(gone).await;
@@ -170,7 +156,7 @@ impl Connections {
                 opening: Mutex::default(),
             }));
             table.next += 1;
-            table.open.insert(connection.id(), connection.clone());
+            table.open.insert(connection.0.id, connection.clone());
             connection
         };
         self.counters.send_modify(|c| {
@@ -180,7 +166,7 @@ impl Connections {
         let connections = Arc::clone(self);
         tokio::spawn(async move {
             connections.carry(client, upstream, &connection.0).await;
-            connections.table().open.remove(&connection.id());
+            connections.table().open.remove(&connection.0.id);
             connections.counters.send_modify(|c| c.open -= 1);
         });
     }

@@ -1,20 +1,8 @@
 //! The proxy as a saboteur, for a server of which only the connection can be disturbed.
 
 use super::{Flow, Proxy};
-use crate::saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur};
+use crate::saboteur::{Direction, Hurt, Injection, Sabotage, SabotageError, Saboteur};
 use async_trait::async_trait;
-use std::{io, time::Duration};
-
-impl Proxy {
-    fn mended(&self, outcome: io::Result<()>) -> Sabotage {
-        let failed = |source: io::Error| SabotageError::Failed {
-            what: "be reached again",
-            server: self.server(),
-            source: source.into(),
-        };
-        outcome.map_err(failed)
-    }
-}
 
 #[async_trait]
 impl Saboteur for Proxy {
@@ -26,46 +14,30 @@ impl Saboteur for Proxy {
         Hurt::NETWORK.contains(&hurt)
     }
 
+    async fn inject(&self, Injection { hurt, by, .. }: Injection) -> Sabotage {
+        match hurt {
+            Hurt::Cut => self.cut().await,
+            Hurt::Refuse => self.refuse().await,
+            Hurt::DelayRequests => self.delay(Direction::Requests, by),
+            Hurt::DelayReplies => self.delay(Direction::Replies, by),
+            Hurt::Drip => self.drip(by),
+            Hurt::HalfOpen => self.half_open(),
+            Hurt::DropRequests => self.set(Direction::Requests, Flow::Drop),
+            Hurt::DropReplies => self.set(Direction::Replies, Flow::Drop),
+            hurt => return self.cannot(hurt),
+        }
+        Ok(())
+    }
+
+    async fn undo(&self, hurt: Hurt) -> Sabotage {
+        if self.can(hurt) { self.heal().await } else { Ok(()) }
+    }
+
     async fn heal(&self) -> Sabotage {
-        self.mended(self.mend().await)
-    }
-
-    async fn cut(&self) -> Sabotage {
-        self.cut().await;
-        Ok(())
-    }
-
-    async fn refuse(&self) -> Sabotage {
-        self.refuse().await;
-        Ok(())
-    }
-
-    async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
-        self.delay(direction, by);
-        Ok(())
-    }
-
-    async fn drip(&self, pause: Duration) -> Sabotage {
-        self.drip(pause);
-        Ok(())
-    }
-
-    async fn half_open(&self) -> Sabotage {
-        self.half_open();
-        Ok(())
-    }
-
-    async fn drop_requests(&self) -> Sabotage {
-        self.set(Direction::Requests, Flow::Drop);
-        Ok(())
-    }
-
-    async fn drop_replies(&self) -> Sabotage {
-        self.set(Direction::Replies, Flow::Drop);
-        Ok(())
-    }
-
-    async fn mend(&self) -> Sabotage {
-        self.mended(self.mend().await)
+        self.mend().await.map_err(|error| SabotageError::Failed {
+            what: "mend".to_owned(),
+            server: self.server(),
+            source: error.into(),
+        })
     }
 }

@@ -1,9 +1,9 @@
 //! A saboteur made of two closures.
 
-use super::{Direction, Hurt, Sabotage, SabotageError, Saboteur};
+use super::{Hurt, Injection, Sabotage, SabotageError, Saboteur};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, sync::Arc};
 use tokio::sync::Mutex;
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -63,24 +63,23 @@ impl StartStop {
         Self { network: Some(network), ..self }
     }
 
-    fn network(&self, hurt: Hurt) -> Result<&Arc<dyn Saboteur>, SabotageError> {
-        let cannot = || SabotageError::CannotHurt { hurt, server: self.server() };
-        self.network.as_ref().filter(|network| network.can(hurt)).ok_or_else(cannot)
+    fn network(&self, hurt: Hurt) -> Option<&Arc<dyn Saboteur>> {
+        self.network.as_ref().filter(|network| Hurt::NETWORK.contains(&hurt) && network.can(hurt))
     }
 
     async fn start(&self, runs: &mut bool) -> Sabotage {
-        (self.start)().await.map_err(|source| self.failed("be started", source))?;
+        (self.start)().await.map_err(|source| self.failed("start", source))?;
         *runs = true;
         Ok(())
     }
 
     async fn stop(&self, runs: &mut bool) -> Sabotage {
         *runs = false;
-        (self.stop)().await.map_err(|source| self.failed("be stopped", source))
+        (self.stop)().await.map_err(|source| self.failed("stop", source))
     }
 
-    fn failed(&self, what: &'static str, source: Box<dyn Error + Send + Sync>) -> SabotageError {
-        SabotageError::Failed { what, server: self.server(), source }
+    fn failed(&self, what: &str, source: Box<dyn Error + Send + Sync>) -> SabotageError {
+        SabotageError::Failed { what: what.to_owned(), server: self.server(), source }
     }
 }
 
@@ -91,64 +90,42 @@ impl Saboteur for StartStop {
     }
 
     fn can(&self, hurt: Hurt) -> bool {
-        hurt == Hurt::Kill || Hurt::NETWORK.contains(&hurt) && self.network(hurt).is_ok()
+        hurt == Hurt::Kill || self.network(hurt).is_some()
     }
 
-    async fn heal(&self) -> Sabotage {
-        let mut runs = self.runs.lock().await;
-        if !*runs {
-            self.start(&mut runs).await?;
+    async fn inject(&self, injection: Injection) -> Sabotage {
+        match self.network(injection.hurt) {
+            Some(network) => network.inject(injection).await,
+            None if injection.hurt == Hurt::Kill => {
+                let mut runs = self.runs.lock().await;
+                if *runs { self.stop(&mut runs).await } else { Ok(()) }
+            }
+            None => self.cannot(injection.hurt),
         }
-        match &self.network {
-            Some(network) => network.heal().await,
+    }
+
+    async fn undo(&self, hurt: Hurt) -> Sabotage {
+        match self.network(hurt) {
+            Some(network) => network.undo(hurt).await,
+            None if hurt == Hurt::Kill => {
+                let mut runs = self.runs.lock().await;
+                if *runs { Ok(()) } else { self.start(&mut runs).await }
+            }
             None => Ok(()),
         }
-    }
-
-    async fn kill(&self) -> Sabotage {
-        let mut runs = self.runs.lock().await;
-        if *runs { self.stop(&mut runs).await } else { Ok(()) }
-    }
-
-    async fn restart(&self) -> Sabotage {
-        let mut runs = self.runs.lock().await;
-        if *runs {
-            self.stop(&mut runs).await?;
-        }
-        self.start(&mut runs).await
-    }
-
-    async fn cut(&self) -> Sabotage {
-        self.network(Hurt::Cut)?.cut().await
-    }
-
-    async fn refuse(&self) -> Sabotage {
-        self.network(Hurt::Refuse)?.refuse().await
-    }
-
-    async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
-        self.network(Hurt::Delay)?.delay(direction, by).await
-    }
-
-    async fn drip(&self, pause: Duration) -> Sabotage {
-        self.network(Hurt::Drip)?.drip(pause).await
-    }
-
-    async fn half_open(&self) -> Sabotage {
-        self.network(Hurt::HalfOpen)?.half_open().await
-    }
-
-    async fn drop_requests(&self) -> Sabotage {
-        self.network(Hurt::DropRequests)?.drop_requests().await
-    }
-
-    async fn drop_replies(&self) -> Sabotage {
-        self.network(Hurt::DropReplies)?.drop_replies().await
     }
 
     async fn mend(&self) -> Sabotage {
         match &self.network {
             Some(network) => network.mend().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn heal(&self) -> Sabotage {
+        self.undo(Hurt::Kill).await?;
+        match &self.network {
+            Some(network) => network.heal().await,
             None => Ok(()),
         }
     }
@@ -192,13 +169,17 @@ mod tests {
             matches!(hurt, Hurt::Cut | Hurt::Freeze)
         }
 
-        async fn heal(&self) -> Sabotage {
-            self.0.lock().unwrap().push("heal");
+        async fn inject(&self, _: Injection) -> Sabotage {
+            self.0.lock().unwrap().push("cut");
             Ok(())
         }
 
-        async fn cut(&self) -> Sabotage {
-            self.0.lock().unwrap().push("cut");
+        async fn undo(&self, _: Hurt) -> Sabotage {
+            Ok(())
+        }
+
+        async fn heal(&self) -> Sabotage {
+            self.0.lock().unwrap().push("heal");
             Ok(())
         }
     }
@@ -211,16 +192,16 @@ mod tests {
             saboteur.can(Hurt::Kill) && Hurt::ALL.iter().filter(|hurt| saboteur.can(**hurt)).count() == 1
         );
         saboteur.heal().await.unwrap();
-        saboteur.kill().await.unwrap();
-        saboteur.kill().await.unwrap();
+        saboteur.hurt(Hurt::Kill).await.unwrap();
+        saboteur.hurt(Hurt::Kill).await.unwrap();
         saboteur.heal().await.unwrap();
         saboteur.heal().await.unwrap();
         assert_eq!(*done.lock().unwrap(), ["stop", "start"]);
         saboteur.restart().await.unwrap();
-        saboteur.kill().await.unwrap();
+        saboteur.hurt(Hurt::Kill).await.unwrap();
         saboteur.restart().await.unwrap();
         assert_eq!(done.lock().unwrap()[2..], ["stop", "start", "stop", "start"]);
-        let cut = saboteur.cut().await.unwrap_err();
+        let cut = saboteur.hurt(Hurt::Cut).await.unwrap_err();
         assert!(matches!(cut, SabotageError::CannotHurt { hurt: Hurt::Cut, .. }), "{cut}");
     }
 
@@ -235,7 +216,7 @@ mod tests {
         };
         let saboteur = StartStop::new("etcd", start, noting(&done, "stop"));
         let failed = saboteur.restart().await.unwrap_err();
-        assert_eq!(failed.to_string(), "etcd could not be started: the port is taken");
+        assert_eq!(failed.to_string(), "etcd: start failed: the port is taken");
         saboteur.heal().await.unwrap();
         assert_eq!(*done.lock().unwrap(), ["stop", "start", "start"]);
     }
@@ -250,8 +231,8 @@ mod tests {
             !saboteur.can(Hurt::Refuse) && !saboteur.can(Hurt::Freeze),
             "no faults of the network without a network"
         );
-        saboteur.cut().await.unwrap();
-        saboteur.kill().await.unwrap();
+        saboteur.hurt(Hurt::Cut).await.unwrap();
+        saboteur.hurt(Hurt::Kill).await.unwrap();
         saboteur.heal().await.unwrap();
         assert_eq!(*done.lock().unwrap(), ["cut", "stop", "start", "heal"]);
     }

@@ -3,7 +3,7 @@
 use super::data::Data;
 use crate::{
     async_trait,
-    saboteur::{Direction, Hurt, Sabotage, Saboteur},
+    saboteur::{Hurt, Injection, Sabotage, Saboteur},
     watched::Watched,
 };
 use fastrand::Rng;
@@ -263,93 +263,55 @@ impl Saboteur for Network {
             || (hurt == Hurt::ExpireSessions && self.has_sessions)
     }
 
+    async fn inject(&self, Injection { hurt, by, .. }: Injection) -> Sabotage {
+        match hurt {
+            Hurt::Wipe => {
+                self.hurt(Hurt::Kill).await?;
+                self.data.wipe();
+                sleep(START).await;
+                return self.restart().await;
+            }
+            Hurt::ExpireSessions => self.data.sessions.end_all().await,
+            hurt if !self.can(hurt) => return self.cannot(hurt),
+            hurt => self.weather.change(|now| match hurt {
+                Hurt::Freeze => now.server = Server::Frozen,
+                Hurt::Kill => {
+                    now.generation += 1;
+                    now.server = Server::Down;
+                }
+                Hurt::Cut => now.generation += 1,
+                Hurt::Refuse => now.refuses = true,
+                Hurt::DelayRequests => now.requests_late = by,
+                Hurt::DelayReplies => now.replies_late = by,
+                Hurt::HalfOpen => now.half_open = true,
+                Hurt::DropRequests => now.drops.requests = true,
+                Hurt::DropReplies => now.drops.replies = true,
+                _ => {}
+            }),
+        }
+        Ok(())
+    }
+
+    async fn undo(&self, hurt: Hurt) -> Sabotage {
+        self.weather.change(|now| match (hurt, now.server) {
+            (Hurt::Freeze, Server::Frozen) => now.server = Server::Runs,
+            (Hurt::Kill, Server::Down) => {
+                now.generation += 1;
+                now.server = Server::Runs;
+            }
+            (hurt, _) if Hurt::NETWORK.contains(&hurt) => {
+                let generation = now.generation + u64::from(now.has_lost());
+                *now = Weather { generation, server: now.server, ..FINE };
+            }
+            _ => {}
+        });
+        Ok(())
+    }
+
     async fn heal(&self) -> Sabotage {
         self.weather.change(|now| {
             let lost = now.has_lost() || now.server == Server::Down;
             *now = Weather { generation: now.generation + u64::from(lost), ..FINE };
-        });
-        Ok(())
-    }
-
-    async fn freeze(&self) -> Sabotage {
-        self.weather.change(|now| now.server = Server::Frozen);
-        Ok(())
-    }
-
-    async fn thaw(&self) -> Sabotage {
-        self.weather.change(|now| {
-            if now.server == Server::Frozen {
-                now.server = Server::Runs;
-            }
-        });
-        Ok(())
-    }
-
-    async fn kill(&self) -> Sabotage {
-        self.weather.change(|now| {
-            now.generation += 1;
-            now.server = Server::Down;
-        });
-        Ok(())
-    }
-
-    async fn restart(&self) -> Sabotage {
-        self.weather.change(|now| {
-            now.generation += 1;
-            now.server = Server::Runs;
-        });
-        Ok(())
-    }
-
-    async fn restart_empty(&self) -> Sabotage {
-        self.kill().await?;
-        self.data.wipe();
-        sleep(START).await;
-        self.restart().await
-    }
-
-    async fn expire_sessions(&self) -> Sabotage {
-        self.data.sessions.end_all().await;
-        Ok(())
-    }
-
-    async fn cut(&self) -> Sabotage {
-        self.weather.change(|now| now.generation += 1);
-        Ok(())
-    }
-
-    async fn refuse(&self) -> Sabotage {
-        self.weather.change(|now| now.refuses = true);
-        Ok(())
-    }
-
-    async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
-        self.weather.change(|now| match direction {
-            Direction::Requests => now.requests_late = by,
-            Direction::Replies => now.replies_late = by,
-        });
-        Ok(())
-    }
-
-    async fn half_open(&self) -> Sabotage {
-        self.weather.change(|now| now.half_open = true);
-        Ok(())
-    }
-
-    async fn drop_requests(&self) -> Sabotage {
-        self.weather.change(|now| now.drops.requests = true);
-        Ok(())
-    }
-
-    async fn drop_replies(&self) -> Sabotage {
-        self.weather.change(|now| now.drops.replies = true);
-        Ok(())
-    }
-
-    async fn mend(&self) -> Sabotage {
-        self.weather.change(|now| {
-            let generation = now.generation + u64::from(now.has_lost());
-            *now = Weather { generation, server: now.server, ..FINE };
         });
         Ok(())
     }
@@ -384,13 +346,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn request_is_carried_out_after_its_client_gave_up() {
         let (network, connection, done) = scene();
-        network.freeze().await.unwrap();
+        network.hurt(Hurt::Freeze).await.unwrap();
         let asked = ask(&connection, &done);
         settle().await;
         asked.abort();
         settle().await;
         assert_eq!(done.load(Ordering::Relaxed), 0);
-        network.thaw().await.unwrap();
+        network.undo(Hurt::Freeze).await.unwrap();
         settle().await;
         assert_eq!(done.load(Ordering::Relaxed), 1);
     }
@@ -398,10 +360,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn request_is_lost_with_its_connection() {
         let (network, connection, done) = scene();
-        network.half_open().await.unwrap();
+        network.hurt(Hurt::HalfOpen).await.unwrap();
         let asked = ask(&connection, &done);
         settle().await;
-        network.cut().await.unwrap();
+        network.hurt(Hurt::Cut).await.unwrap();
         assert!(asked.await.unwrap().unwrap_err().is_unavailable());
         network.mend().await.unwrap();
         settle().await;
@@ -411,7 +373,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn request_is_carried_out_although_its_reply_is_dropped() {
         let (network, connection, done) = scene();
-        network.drop_replies().await.unwrap();
+        network.hurt(Hurt::DropReplies).await.unwrap();
         let began = Instant::now();
         assert!(ask(&connection, &done).await.unwrap().unwrap_err().is_unavailable());
         assert!(began.elapsed() >= RESPONSE_TIMEOUT);
@@ -421,15 +383,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn delayed_direction_decides_when_the_request_is_carried_out() {
+        for (hurt, at_once) in [(Hurt::DelayRequests, 0), (Hurt::DelayReplies, 1)] {
+            let (network, connection, done) = scene();
+            network.inject(hurt.by(RESPONSE_TIMEOUT / 2)).await.unwrap();
+            let asked = ask(&connection, &done);
+            settle().await;
+            assert_eq!(done.load(Ordering::Relaxed), at_once, "{hurt}");
+            asked.await.unwrap().unwrap();
+            assert_eq!(done.load(Ordering::Relaxed), 1, "{hurt}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn connection_is_refused_until_it_can_be_made_again() {
         let (network, connection, done) = scene();
-        network.kill().await.unwrap();
+        network.hurt(Hurt::Kill).await.unwrap();
         assert!(ask(&connection, &done).await.unwrap().is_err());
         network.restart().await.unwrap();
         ask(&connection, &done).await.unwrap().unwrap();
-        network.refuse().await.unwrap();
+        network.hurt(Hurt::Refuse).await.unwrap();
         ask(&connection, &done).await.unwrap().unwrap();
-        network.cut().await.unwrap();
+        network.hurt(Hurt::Cut).await.unwrap();
         assert!(ask(&connection, &done).await.unwrap().is_err());
         assert_eq!(done.load(Ordering::Relaxed), 2);
     }
@@ -446,7 +421,7 @@ mod tests {
             connection.wait(request).await
         });
         settle().await;
-        network.restart_empty().await.unwrap();
+        network.hurt(Hurt::Wipe).await.unwrap();
         assert!(queued.await.unwrap().unwrap_err().is_unavailable());
         sleep(Duration::from_secs(10)).await;
         assert_eq!(done.load(Ordering::Relaxed), 0);

@@ -249,12 +249,17 @@ impl Client {
         Ok(grant)
     }
 
-    /// The grant of a claim that was let in past what the store knows.
-    async fn let_in(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        let name = Name::new(claim.id.to_string()).expect("a claim as a name");
-        match self.world.memory.try_acquire(&Claim { name, ..claim.clone() }).await? {
+    /// An attempt of the claim, which the store knows as `inner`.
+    async fn attempt(&self, claim: &Claim, inner: &Claim) -> Result<Attempt, StoreError> {
+        match self.world.memory.try_acquire(inner).await? {
             Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
             busy @ Attempt::Busy { .. } => Ok(busy),
         }
+    }
+
+    /// The grant of a claim that was let in past what the store knows.
+    async fn let_in(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let name = Name::new(claim.id.to_string()).expect("a claim as a name");
+        self.attempt(claim, &Claim { name, ..claim.clone() }).await
     }
 }

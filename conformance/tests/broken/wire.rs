@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 use tenure_conformance::{
     async_trait,
-    saboteur::{Direction, Hurt, Sabotage, Saboteur},
+    saboteur::{Hurt, Injection, Sabotage, Saboteur},
 };
 use tenure_core::StoreError;
 use tokio::sync::watch;
@@ -69,39 +69,27 @@ impl Saboteur for Wire {
     }
 
     fn can(&self, hurt: Hurt) -> bool {
-        matches!(hurt, Hurt::Cut | Hurt::Refuse | Hurt::Delay | Hurt::DropReplies | Hurt::HalfOpen)
+        matches!(hurt, Hurt::Cut | Hurt::Refuse | Hurt::DelayReplies | Hurt::DropReplies | Hurt::HalfOpen)
+    }
+
+    async fn inject(&self, Injection { hurt, by, .. }: Injection) -> Sabotage {
+        self.0.send_replace(match hurt {
+            Hurt::Refuse => Weather::Closed,
+            Hurt::DelayReplies => Weather::Slow(by),
+            Hurt::DropReplies => Weather::Deaf,
+            Hurt::HalfOpen => Weather::Silent,
+            // Each request makes a connection of its own.
+            Hurt::Cut => return Ok(()),
+            hurt => return self.cannot(hurt),
+        });
+        Ok(())
+    }
+
+    async fn undo(&self, _: Hurt) -> Sabotage {
+        self.heal().await
     }
 
     async fn heal(&self) -> Sabotage {
-        self.mend().await
-    }
-
-    /// Does nothing, because each request makes a connection of its own.
-    async fn cut(&self) -> Sabotage {
-        Ok(())
-    }
-
-    async fn refuse(&self) -> Sabotage {
-        self.0.send_replace(Weather::Closed);
-        Ok(())
-    }
-
-    async fn delay(&self, _: Direction, by: Duration) -> Sabotage {
-        self.0.send_replace(Weather::Slow(by));
-        Ok(())
-    }
-
-    async fn drop_replies(&self) -> Sabotage {
-        self.0.send_replace(Weather::Deaf);
-        Ok(())
-    }
-
-    async fn half_open(&self) -> Sabotage {
-        self.0.send_replace(Weather::Silent);
-        Ok(())
-    }
-
-    async fn mend(&self) -> Sabotage {
         self.0.send_replace(Weather::Fine);
         Ok(())
     }

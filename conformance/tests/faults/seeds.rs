@@ -47,10 +47,11 @@ fn shrunk(store: fn(u64) -> Arc<dyn Subject>, seed: u64) -> (usize, Outcome) {
     while size > 0 {
         let left: Vec<_> = (0..faults).filter(|fault| !left_out.contains(fault)).collect();
         for group in left.chunks(size) {
-            let fewer: BTreeSet<_> = left_out.iter().chain(group).copied().collect();
-            let shorter = run_on(store, &all.clone().leaving_out(fewer.clone()));
+            let mut fewer = all.clone();
+            fewer.left_out = left_out.iter().chain(group).copied().collect();
+            let shorter = run_on(store, &fewer);
             if !shorter.violations.is_empty() {
-                (left_out, outcome) = (fewer, shorter);
+                (left_out, outcome) = (fewer.left_out, shorter);
             }
         }
         size /= 2;

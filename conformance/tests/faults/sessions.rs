@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 use tenure_conformance::{
     BoxError, Simulation, Subject, async_trait,
-    saboteur::{Hurt, Sabotage, Saboteur},
+    saboteur::{Hurt, Injection, Sabotage, Saboteur},
 };
 use tenure_core::Backend;
 
@@ -56,11 +56,15 @@ impl Saboteur for Resets {
         hurt == Hurt::Cut
     }
 
-    async fn heal(&self) -> Sabotage {
-        self.0.heal().await
+    async fn inject(&self, _: Injection) -> Sabotage {
+        self.0.hurt(Hurt::ExpireSessions).await
     }
 
-    async fn cut(&self) -> Sabotage {
-        self.0.expire_sessions().await
+    async fn undo(&self, _: Hurt) -> Sabotage {
+        Ok(())
+    }
+
+    async fn heal(&self) -> Sabotage {
+        self.0.heal().await
     }
 }

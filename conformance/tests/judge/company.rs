@@ -28,17 +28,6 @@ fn together(modes: &[Mode]) -> Script {
 }
 
 #[test]
-fn readers_and_permits_share_with_their_kind() {
-    for modes in [
-        &[Shared, Shared, Shared][..],
-        &[permits(1, 3), permits(1, 3), permits(1, 3)],
-        &[permits(2, 3), permits(1, 3)],
-    ] {
-        assert_eq!(found(&together(modes)), [], "{modes:?}");
-    }
-}
-
-#[test]
 fn other_holders_are_caught() {
     use Broken::{TooManyHolders, TwoHolders};
     for (modes, expected) in [

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tenure_conformance::saboteur::Hurt;
 use tenure_testbed::{Kind, Server, Use};
 use testcontainers::bollard::query_parameters::ListContainersOptionsBuilder;
 use testcontainers::core::client::docker_client_instance;
@@ -72,7 +73,7 @@ pub(crate) async fn run(kind: Kind, ways: Use, name: &str) {
     }
     let server = Server::start(kind, ways).await.expect("a server");
     if name == "leaves_nothing_after_kill_while_frozen" {
-        server.saboteur().freeze().await.expect("frozen");
+        server.saboteur().hurt(Hurt::Freeze).await.expect("frozen");
     }
     say("started");
     wait();

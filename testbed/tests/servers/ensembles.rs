@@ -7,6 +7,8 @@ use tenure_conformance::pause;
 use tenure_conformance::proxy::Proxy;
 use tenure_conformance::saboteur::Hurt;
 use tenure_testbed::{Kind, Member, Server};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 cases! { CASES:
@@ -14,6 +16,7 @@ cases! { CASES:
     goes_on_without_a_member: Kill,
     goes_on_without_a_frozen_member: Freeze,
     comes_back_whole: Kill,
+    restarts_its_members_in_turn: RestartEach,
     comes_back_empty: Wipe,
     hangs_whole: HalfOpen,
     is_partitioned: Partition,
@@ -21,7 +24,6 @@ cases! { CASES:
 
 cases! { STRANGERS:
     members_know_nothing_of_each_other,
-    comes_back_empty_one_by_one: Wipe,
 }
 
 /// Retries until a client is served: how soon the others take over is theirs to decide. A sentinel that stood still for two
@@ -72,7 +74,7 @@ async fn serves(server: &Server) {
 
 async fn goes_on_without_a_member(server: &Server) {
     let victim = important(server).await;
-    server.saboteur().kill_one(place(server, &victim)).await.unwrap();
+    server.saboteur().inject(Hurt::KillOne.of(place(server, &victim))).await.unwrap();
     goes_on_without(server, &victim).await;
     victim.saboteur().restart().await.unwrap();
     // Waits until the member has its place again.
@@ -82,7 +84,7 @@ async fn goes_on_without_a_member(server: &Server) {
 
 async fn goes_on_without_a_frozen_member(server: &Server) {
     let victim = important(server).await;
-    server.saboteur().freeze_one(place(server, &victim)).await.unwrap();
+    server.saboteur().inject(Hurt::FreezeOne.of(place(server, &victim))).await.unwrap();
     goes_on_without(server, &victim).await;
     server.saboteur().heal().await.unwrap();
     served(server).await;
@@ -96,22 +98,37 @@ async fn goes_on_without(server: &Server, victim: &Member) {
 async fn comes_back_whole(server: &Server) {
     let url = server.url();
     client(server).await.put("kept").await.unwrap();
-    server.saboteur().kill().await.unwrap();
+    server.saboteur().hurt(Hurt::Kill).await.unwrap();
     exchange(server).await.expect_err("all are dead");
     server.saboteur().restart().await.unwrap();
     assert_eq!(server.url(), url);
     assert_eq!(exchange(server).await.unwrap().as_deref(), Some("kept"));
 }
 
+async fn restarts_its_members_in_turn(server: &Server) {
+    let (url, mut open) = (server.url(), Vec::new());
+    client(server).await.put("kept").await.unwrap();
+    for member in server.members() {
+        open.push(TcpStream::connect(member.address()).await.unwrap());
+    }
+    server.saboteur().hurt(Hurt::RestartEach).await.unwrap();
+    for mut connection in open {
+        // Closed or reset.
+        let _ = within(connection.read_to_end(&mut Vec::new())).await;
+    }
+    assert_eq!(server.url(), url);
+    served(server).await;
+}
+
 async fn comes_back_empty(server: &Server) {
     client(server).await.put("gone").await.unwrap();
-    server.saboteur().restart_empty().await.unwrap();
+    server.saboteur().hurt(Hurt::Wipe).await.unwrap();
     assert_eq!(exchange(server).await.unwrap(), None);
 }
 
 async fn hangs_whole(server: &Server) {
     client(server).await.put("held").await.unwrap();
-    server.saboteur().half_open().await.unwrap();
+    server.saboteur().hurt(Hurt::HalfOpen).await.unwrap();
     hangs(Box::pin(exchange(server))).await;
     server.saboteur().heal().await.unwrap();
     assert_eq!(exchange(server).await.unwrap().as_deref(), Some("held"));
@@ -122,7 +139,7 @@ async fn is_partitioned(server: &Server) {
     let members = server.members();
     let mode = async |member: &Member| within(crate::zookeeper::mode(member.address())).await;
     for cut_off in 0..members.len() {
-        server.saboteur().partition(&[cut_off]).await.unwrap();
+        server.saboteur().inject(Hurt::Partition.of(cut_off)).await.unwrap();
         // The one that is alone stops serving; the two others serve, under a leader of theirs.
         let parted = async {
             loop {
@@ -155,23 +172,11 @@ async fn members_know_nothing_of_each_other(server: &Server) {
         assert_eq!(redis.get().await.unwrap(), None);
         redis.put(&number.to_string()).await.unwrap();
     }
-    server.members()[0].saboteur().kill().await.unwrap();
+    server.members()[0].saboteur().hurt(Hurt::Kill).await.unwrap();
     crate::redis::Redis::connect(&server.members()[0].url()).await.map(drop).expect_err("it is dead");
     let mut redis = crate::redis::Redis::connect(&server.members()[1].url()).await.unwrap();
     assert_eq!(redis.get().await.unwrap().as_deref(), Some("1"));
     server.saboteur().heal().await.unwrap();
     let mut redis = crate::redis::Redis::connect(&server.members()[0].url()).await.unwrap();
     assert_eq!(redis.get().await.unwrap().as_deref(), Some("0"));
-}
-
-async fn comes_back_empty_one_by_one(server: &Server) {
-    for member in server.members() {
-        let url = member.url();
-        let connect = || crate::redis::Redis::connect(&url);
-        connect().await.unwrap().put("gone").await.unwrap();
-        member.saboteur().restart_empty().await.unwrap();
-        assert_eq!(member.url(), url);
-        assert_eq!(connect().await.unwrap().get().await.unwrap(), None);
-    }
-    assert!(server.saboteur().can(Hurt::Wipe));
 }

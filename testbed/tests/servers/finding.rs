@@ -5,9 +5,7 @@
 use crate::{CHILD, LONG, client::connect};
 use libtest_mimic::{Failed, Trial};
 use std::fs::Permissions;
-use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
-use std::pin::Pin;
 use std::process::Command;
 use std::time::Instant;
 use tenure_conformance::pause;
@@ -21,32 +19,15 @@ use testcontainers::core::client::docker_client_instance;
 use tokio::runtime::Runtime;
 
 type Found = Result<Server, Unavailable>;
-/// A case: its name, its environment, and what it expects of `Server::find(Kind::Redis)`.
-type Case =
-    (&'static str, &'static [(&'static str, &'static str)], fn(Found) -> Pin<Box<dyn Future<Output = ()>>>);
 
-/// `{address}` is that of a running Redis server.
-const CASES: [Case; 6] = [
-    ("is_found_by_its_url", &[("TENURE_TEST_REDIS_URL", "redis://{address}/")], |found| {
-        Box::pin(is_found_by_its_url(found))
-    }),
-    ("is_not_replaced_when_named_in_vain", &[("TENURE_TEST_REDIS_URL", "redis://127.0.0.1:1/")], |found| {
-        Box::pin(async { is_not_replaced_when_named_in_vain(found) })
-    }),
-    ("hides_its_password", &[("TENURE_TEST_REDIS_URL", "redis://:sesame@{address}/")], |found| {
-        Box::pin(async { hides_its_password(found) })
-    }),
-    ("refuses_an_unknown_way", &[("TENURE_TEST_USE", "podman")], |found| {
-        Box::pin(async { refuses_an_unknown_way(found) })
-    }),
-    (
-        "is_a_program_where_there_is_no_image",
-        &[("TENURE_TEST_REDIS_IMAGE", "registry.invalid/none:1")],
-        |found| Box::pin(async { is_a_program_where_there_is_no_image(found) }),
-    ),
-    ("says_why_there_is_none", &[("DOCKER_HOST", "tcp://127.0.0.1:1"), ("PATH", "/nowhere")], |found| {
-        Box::pin(async { says_why_there_is_none(found) })
-    }),
+/// The cases, each with its environment. `{address}` is that of a running Redis server.
+const CASES: [(&str, &[(&str, &str)]); 6] = [
+    ("is_found_by_its_url", &[("TENURE_TEST_REDIS_URL", "redis://{address}/")]),
+    ("is_not_replaced_when_named_in_vain", &[("TENURE_TEST_REDIS_URL", "redis://127.0.0.1:1/")]),
+    ("hides_its_password", &[("TENURE_TEST_REDIS_URL", "redis://:sesame@{address}/")]),
+    ("refuses_an_unknown_way", &[("TENURE_TEST_USE", "podman")]),
+    ("is_a_program_where_there_is_no_image", &[("TENURE_TEST_REDIS_IMAGE", "registry.invalid/none:1")]),
+    ("says_why_there_is_none", &[("DOCKER_HOST", "tcp://127.0.0.1:1"), ("PATH", "/nowhere")]),
 ];
 
 /// A case that does not wait for what it looks for.
@@ -58,7 +39,7 @@ pub(crate) fn trials(runtime: &Runtime, allowed: Use) -> Vec<Trial> {
         allowed.then(|| runtime.block_on(Server::start(Kind::Redis, way)).ok()).flatten()
     };
     let local = start(Use::Local).map(std::sync::Arc::new);
-    let cases = CASES.map(|(name, environment, _)| {
+    let cases = CASES.map(|(name, environment)| {
         let server = local.clone();
         let ignored = server.is_none();
         let run = move || {
@@ -112,8 +93,16 @@ pub(crate) async fn run(name: &str) {
     if name == GIVEN_UP {
         return is_given_up_when_nobody_waits().await;
     }
-    let (.., case) = CASES.into_iter().find(|(known, ..)| *known == name).expect("a case");
-    case(Server::find(Kind::Redis).await).await;
+    let found = Server::find(Kind::Redis).await;
+    match name {
+        "is_found_by_its_url" => is_found_by_its_url(found).await,
+        "is_not_replaced_when_named_in_vain" => is_not_replaced_when_named_in_vain(found),
+        "hides_its_password" => hides_its_password(found),
+        "refuses_an_unknown_way" => refuses_an_unknown_way(found),
+        "is_a_program_where_there_is_no_image" => is_a_program_where_there_is_no_image(found),
+        "says_why_there_is_none" => says_why_there_is_none(found),
+        name => panic!("no case {name}"),
+    }
 }
 
 async fn is_found_by_its_url(found: Found) {
@@ -127,9 +116,12 @@ async fn is_found_by_its_url(found: Found) {
     for hurt in [Hurt::Freeze, Hurt::Kill, Hurt::Wipe, Hurt::Partition] {
         assert!(!saboteur.can(hurt), "{hurt}: it is somebody else's");
     }
-    assert!(matches!(saboteur.kill().await, Err(SabotageError::CannotHurt { hurt: Hurt::Kill, .. })));
+    assert!(matches!(
+        saboteur.hurt(Hurt::Kill).await,
+        Err(SabotageError::CannotHurt { hurt: Hurt::Kill, .. })
+    ));
     assert!(Hurt::NETWORK.into_iter().chain([Hurt::FlushScripts]).all(|hurt| saboteur.can(hurt)));
-    saboteur.cut().await.unwrap();
+    saboteur.hurt(Hurt::Cut).await.unwrap();
     client.get().await.expect_err("it was cut");
     server.stop().await.unwrap();
 }

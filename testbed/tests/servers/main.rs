@@ -142,21 +142,23 @@ fn hurt(prefix: &str, kind: Kind, server: &Arc<Mutex<Server>>, runtime: &Arc<Run
             _ => Trial::test(name, run),
         }
     };
-    cases(kind).iter().copied().map(trial).collect()
+    cases(kind).map(trial).collect()
 }
 
-/// What applies to one server, or to several.
-fn cases(kind: Kind) -> &'static [Case] {
-    match kind {
-        Kind::RedisSentinel | Kind::RedisCluster | Kind::ZookeeperEnsemble(_) => ensembles::CASES,
-        Kind::Redlock(_) => ensembles::STRANGERS,
-        _ => hurts::CASES,
-    }
+/// What applies to one server, or to several. The proxy and the runtime are the same before every server.
+fn cases(kind: Kind) -> impl Iterator<Item = Case> {
+    let (of_all, of_one): (&[Case], &[Case]) = match kind {
+        Kind::RedisSentinel | Kind::RedisCluster | Kind::ZookeeperEnsemble(_) => (ensembles::CASES, &[]),
+        Kind::Redlock(_) => (ensembles::STRANGERS, &[]),
+        Kind::Redis => (hurts::CASES, hurts::OF_ONE_KIND),
+        _ => (hurts::CASES, &[]),
+    };
+    of_all.iter().chain(of_one).copied()
 }
 
 /// The names of a server's cases, where there is no server to run them, and why.
 fn listed(prefix: &str, kind: Kind, why: &str) -> Vec<Trial> {
-    let names = cases(kind).iter().map(|(name, ..)| *name).chain(endings::names(kind).iter().copied());
+    let names = cases(kind).map(|(name, ..)| name).chain(endings::names(kind).iter().copied());
     names.map(|name| ignored(format!("{prefix}::{name}"), why.to_owned())).collect()
 }
 

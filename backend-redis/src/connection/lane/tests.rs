@@ -78,26 +78,20 @@ async fn abandoned_attempt_to_connect_fails_no_later_request() {
 }
 
 #[tokio::test]
-async fn hang_up_before_any_answer_suggests_tls() {
-    let (lane, _) = lane(&[], LONG).await;
-    let said = refused(&lane).await;
-    assert!(said.contains("possible reasons: it requires TLS"), "{said}");
-}
-
-#[tokio::test]
-async fn hang_up_after_an_answer_suggests_a_restart() {
-    let (lane, _) = lane(&[&[PONG]], LONG).await;
-    assert!(lane.ask(&ping()).await.is_ok());
-    let said = refused(&lane).await;
-    assert!(said.contains("possible reasons: it is shutting down or restarting"), "{said}");
-}
-
-/// It speaks the client's protocol, even if it closes the connection next.
-#[tokio::test]
-async fn hang_up_after_the_handshake_suggests_a_restart() {
-    let (lane, _) = lane(&[&[""]], LONG).await;
-    let said = refused(&lane).await;
-    assert!(said.contains("possible reasons: it is shutting down or restarting"), "{said}");
+async fn hang_up_suggests_tls_only_before_any_answer() {
+    const RESTARTS: &str = "it is shutting down or restarting";
+    let cases: [(&[Pongs], bool, &str); 3] = [
+        (&[], false, "it requires TLS"),
+        // It speaks the client's protocol, even if it closes the connection next.
+        (&[&[""]], false, RESTARTS),
+        (&[&[PONG]], true, RESTARTS),
+    ];
+    for (connections, has_answered, reason) in cases {
+        let (lane, _) = lane(connections, LONG).await;
+        assert!(!has_answered || lane.ask(&ping()).await.is_ok());
+        let said = refused(&lane).await;
+        assert!(said.contains(&format!("possible reasons: {reason}")), "{said}");
+    }
 }
 
 /// Sends a request, and gives it up once the server has it.

@@ -162,41 +162,9 @@ async fn answers(lane: &Lane) -> String {
     text(&value).unwrap().to_owned()
 }
 
-#[tokio::test]
-async fn connections_follow_the_first_that_finds_the_new_master() {
-    let (old, new) = (master("old").await, master("new").await);
-    let (address, named) = sentinel(old, 1).await;
-    let dial = dial(vec![address]);
-    let (lane, other) = (Lane::new(dial.clone()), Lane::new(dial));
-    assert_eq!(answers(&lane).await, "old");
-    *named.lock().unwrap() = Some((new, 2, "master"));
-    assert_eq!(answers(&other).await, "new");
-    assert_eq!(answers(&lane).await, "new");
-}
-
 /// Only a test that hangs takes so long.
 async fn in_time(what: impl Future<Output = ()>) {
     tokio::time::timeout(Duration::from_mins(2), what).await.expect("it comes");
-}
-
-#[tokio::test]
-async fn announced_master_is_followed() {
-    let (old, new) = (master("old").await, master("new").await);
-    let announcements = broadcast::Sender::new(1);
-    let (address, named, asked) = announcing(old, 1, &announcements).await;
-    let dial = dial(vec![address]);
-    let lane = Lane::new(dial.clone());
-    assert_eq!(answers(&lane).await, "old");
-    asked.notified().await;
-    let failovers = Failovers::of(&dial, &Background::new()).unwrap();
-    let moved = dial.moved();
-    failovers.listen();
-    // It is subscribed, and has looked for an earlier failover.
-    asked.notified().await;
-    *named.lock().unwrap() = Some((new, 2, "master"));
-    announcements.send(format!("x 127.0.0.1 {old} 127.0.0.1 {new}")).unwrap();
-    in_time(moved).await;
-    assert_eq!(answers(&lane).await, "new");
 }
 
 /// The sentinel that announced the new master does not answer, and the other one has not heard of it yet.

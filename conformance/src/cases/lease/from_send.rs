@@ -4,7 +4,7 @@ use crate::{
     Check, Fault, Method, Need, Stage,
     check::{Stop, deadline, ensure, eventually, free_at_once, millis, within},
     pause,
-    saboteur::{Direction, Hurt},
+    saboteur::Hurt,
 };
 use std::time::Duration;
 use tenure_core::{Guard, Moment, lease::drift_allowance};
@@ -90,7 +90,7 @@ pub(super) async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
 /// counts from before the request.
 pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let saboteur = stage.saboteur(&[Hurt::Delay])?;
+    let saboteur = stage.saboteur(&[Hurt::DelayReplies])?;
     let (lease, slow) = (millis(20_000), millis(400));
     let ([client, other], name) = (stage.clients().await?, stage.name("a"));
     let lock = client.lock(&name).lease(lease).renew(false).wait(PATIENCE);
@@ -98,7 +98,7 @@ pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
     for client in [&client, &other] {
         client.lock(&name).acquire().await?.release().await?;
     }
-    saboteur.delay(Direction::Replies, slow).await?;
+    saboteur.inject(Hurt::DelayReplies.by(slow)).await?;
     let guard = free_at_once(&lock).await?;
     counts_from_send(&guard, lease, slow * 3 / 4, Moment::now(), "answer to an attempt")?;
     guard.release().await?;
@@ -125,13 +125,13 @@ pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
 /// that stalls in addition would end the session.
 pub(super) async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
-    let saboteur = stage.saboteur(&[Hurt::Delay])?;
+    let saboteur = stage.saboteur(&[Hurt::DelayReplies])?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = client.lock(&name).acquire().await?;
     // A stall of the machine only shortens the time that is left after a heartbeat.
     let prompt = left_after_each(&guard, 2).await?.into_iter().max().unwrap_or_default();
     let slow = prompt / 12;
-    saboteur.delay(Direction::Replies, slow).await?;
+    saboteur.inject(Hurt::DelayReplies.by(slow)).await?;
     // One heartbeat may have been answered before.
     let slowed = left_after_each(&guard, 3).await?.split_off(1);
     // A store that takes the wrong time does so every time.

@@ -21,8 +21,8 @@ pub(super) async fn unreachable_store_is_an_error(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::Refuse, Hurt::Cut])?;
     let ([client], key) = (stage.record_clients().await?, stage.name("a"));
     let version = put(&client, &key, "before").await?;
-    saboteur.refuse().await?;
-    saboteur.cut().await?;
+    saboteur.hurt(Hurt::Refuse).await?;
+    saboteur.hurt(Hurt::Cut).await?;
     for _ in 0..REQUESTS {
         all_fail(&client, &key, &version, "while the server refused connections").await?;
     }
@@ -37,7 +37,7 @@ pub(super) async fn requests_to_silent_server_end(stage: &Stage) -> Check {
     // One has a connection, the other may have to open one.
     let ([used, fresh], key) = (stage.record_clients().await?, stage.name("a"));
     let version = put(&used, &key, "before").await?;
-    saboteur.half_open().await?;
+    saboteur.hurt(Hurt::HalfOpen).await?;
     for client in [&used, &fresh] {
         all_fail(client, &key, &version, "while the server was silent").await?;
         // It may succeed, because it may have nothing to ask the server.
@@ -56,7 +56,7 @@ pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
     for millis in [0, 20, 100, 500, 2_000] {
         let key = stage.name(&millis.to_string());
         let version = put(&client, &key, "before").await?;
-        saboteur.drop_replies().await?;
+        saboteur.hurt(Hurt::DropReplies).await?;
         // From then on answers arrive, so a client library that sends the swap again gets one.
         let mend = async {
             pause::settle(Duration::from_millis(millis)).await;

@@ -30,6 +30,12 @@ impl Client {
     }
 }
 
+/// The claim of this grant.
+fn claim_of(grant: &Grant) -> Claim {
+    let Grant { claim: id, name, mode, lease, .. } = grant.clone();
+    Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() }
+}
+
 /// A place among the waiters, which goes with its waiter.
 struct Place<'a>(&'a Client, ClaimId);
 
@@ -62,23 +68,22 @@ impl Backend for Client {
             Flaw::PrefersWhoWasHere if another_was_here => return busy,
             Flaw::LooksThenTakes if holders.is_empty() => {
                 tokio::time::sleep(HOP).await;
-                return match self.world.memory.try_acquire(&inner).await? {
-                    Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
+                return match self.attempt(claim, &inner).await? {
                     // It was free when it was looked at.
                     Attempt::Busy { .. } => self.let_in(claim).await,
+                    granted @ Attempt::Granted(_) => Ok(granted),
                 };
             }
             _ => {}
         }
-        match self.world.memory.try_acquire(&inner).await? {
-            Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
+        match self.attempt(claim, &inner).await? {
             Attempt::Busy { .. } if self.flaw == Flaw::LetsInOneOfHundreds => {
                 match self.world.refused.fetch_add(1, Ordering::Relaxed) % 200 {
                     199 => self.let_in(claim).await,
                     _ => busy,
                 }
             }
-            busy @ Attempt::Busy { .. } => Ok(busy),
+            attempt => Ok(attempt),
         }
     }
 
@@ -184,38 +189,24 @@ impl Backend for Client {
                 tokio::time::sleep(HOP).await;
                 stood
             }
+            Flaw::RenewsExpired => vec![Renewal::Renewed; inner.len()],
             _ => Vec::new(),
         };
         let mut answers = self.world.memory.renew(&inner).await?;
-        match self.flaw {
-            Flaw::LooksThenRenews => {
-                let late = answers.iter_mut().zip(stood).zip(inner);
-                for ((answer, _), Grant { claim: id, name, mode, lease, .. }) in
-                    late.filter(|((_, stood), _)| *stood == Renewal::Renewed)
-                {
-                    if *answer == Renewal::Renewed {
-                        continue;
-                    }
-                    self.world.memory.force_release(&name).await?;
-                    let again =
-                        Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() };
-                    if let Attempt::Granted(_) = self.world.memory.try_acquire(&again).await? {
-                        *answer = Renewal::Renewed;
-                    }
-                }
+        for ((answer, stood), grant) in answers.iter_mut().zip(stood).zip(&inner) {
+            if stood != Renewal::Renewed || *answer == Renewal::Renewed {
+                continue;
             }
+            if self.flaw == Flaw::LooksThenRenews {
+                self.world.memory.force_release(&grant.name).await?;
+            }
+            if let Attempt::Granted(_) = self.world.memory.try_acquire(&claim_of(grant)).await? {
+                *answer = Renewal::Renewed;
+            }
+        }
+        match self.flaw {
             Flaw::RenewsAnything => answers.fill(Renewal::Renewed),
             Flaw::AnswersBackwards => answers.reverse(),
-            Flaw::RenewsExpired => {
-                for (answer, grant) in answers.iter_mut().zip(inner) {
-                    let Grant { claim: id, name, mode, lease, .. } = grant;
-                    let again =
-                        Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() };
-                    if let Attempt::Granted(_) = self.world.memory.try_acquire(&again).await? {
-                        *answer = Renewal::Renewed;
-                    }
-                }
-            }
             _ => {}
         }
         Ok(answers)
@@ -239,9 +230,7 @@ impl Backend for Client {
                 self.world.memory.release(&inner).await?;
                 // Waiters come first.
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                let Grant { claim: id, name, lease, .. } = inner;
-                let again =
-                    Claim { id, name, mode: to, lease, waits: false, reserve: 0, holder: Arc::default() };
+                let again = Claim { mode: to, ..claim_of(&inner) };
                 return Ok(match self.world.memory.try_acquire(&again).await? {
                     Attempt::Granted(_) => Conversion::Converted,
                     Attempt::Busy { .. } => Conversion::Lost(LossCause::TakenOver),
