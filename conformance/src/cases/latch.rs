@@ -25,7 +25,8 @@ async fn opens(latch: &Latch) -> Check {
     Ok(within(PATIENCE, "the end of a wait at an open latch", latch.wait()).await??)
 }
 
-/// Three parties with similar names count down. Waits end when the last one has, and the latch stays open.
+/// Three parties with similar names count down. Waits end when the last one has, and the latch stays open until it is
+/// removed.
 async fn latch_opens_once(stage: &Stage) -> Check {
     stage.needs(Need::Latches)?;
     let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
@@ -55,7 +56,8 @@ async fn latch_opens_once(stage: &Stage) -> Check {
     }
     ensure_eq!(one.latch(&name, 3).count_down("one more").await?, 0, "missing parties at an open latch");
     missing(&other.latch(&name, 3), 0).await?;
-    Ok(one.latch(&name, 3).remove().await?)
+    one.latch(&name, 3).remove().await?;
+    missing(&other.latch(&name, 3), 3).await
 }
 
 /// Each party closes its client after it has counted down. Its count stays.

@@ -118,7 +118,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             ORACLE,
         ],
     ),
-    (Flaw::OpensForGood, &[ORACLE]),
+    (Flaw::OpensForGood, &["latch::latch_opens_once", "latch::latch_names_differ"]),
     (
         Flaw::LetsInOneOfHundreds,
         &[
