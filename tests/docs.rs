@@ -314,7 +314,7 @@ fn readme_names_stores_tested_with_fair() {
 
 #[test]
 fn trouble_page_names_every_lock_error() {
-    let errors = page("lock-core/src/error.rs");
+    let errors = page("lock-core/src/contract/error.rs");
     let (_, variants) = errors.split_once("pub enum Error {").expect("the enum");
     let variants = variants.split("\n}").next().unwrap();
     let names = variants.lines().filter_map(|line| line.strip_prefix("    ")).filter_map(|line| {
@@ -347,7 +347,7 @@ fn messages_name_no_page_of_the_repository() {
 
 #[test]
 fn errors_and_mode_table_name_same_stores() {
-    let (code, choose) = (page("lock-core/src/capabilities.rs"), page("docs/choose.md"));
+    let (code, choose) = (page("lock-core/src/contract/capabilities.rs"), page("docs/choose.md"));
     for (capability, row) in [
         ("Shared", "readers and writers, downgrade and upgrade"),
         ("Permits", "semaphores"),

@@ -1,13 +1,34 @@
 //! Lease rows: the code that all databases share.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `renewals`, `parts` | renewing many leases, in parts if it cannot be done as a whole |
+//! | `settle`, `batches` | a row that is read and written back; several rows in one request |
+//! | `lease_table` | the trait of what lease rows ask of a database |
+//! | `record_rows`, `known_rows` | the meaning of a row's columns; rows that need not be read again |
+//! | `sweep` | unused rows |
 
-use crate::{
-    lane::Again,
-    lease_renewals,
+pub(crate) mod batches;
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only for PostgreSQL rows are remembered"))]
+pub(crate) mod known_rows;
+pub(crate) mod lease_table;
+mod parts;
+pub(crate) mod record_rows;
+mod renewals;
+mod settle;
+pub(crate) mod sweep;
+
+use self::{
     lease_table::{Answer, LeaseTable, Listed},
     parts::{end_of_renewal, renew_in_parts},
-    record_rows::{self, Seen, Write, by_latch, by_record, latch_key},
+    record_rows::{Seen, Write, by_latch, by_record, latch_key},
     settle::{Basis, Via},
     sweep::{EVERY, Sweeping, sweep},
+};
+use crate::{
+    lane::Again,
     values::{granted, mark_lasts},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -287,10 +308,8 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let end = end_of_renewal(grants);
-        renew_in_parts(self.table.store(), grants, end, |part| {
-            lease_renewals::renew_part(&*self.table, part, end)
-        })
-        .await
+        renew_in_parts(self.table.store(), grants, end, |part| renewals::renew_part(&*self.table, part, end))
+            .await
     }
 
     /// Runs after the claim's own request, if that is still on its way: one connection carries out both, in order.

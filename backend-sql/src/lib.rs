@@ -29,23 +29,16 @@
 //! |---|---|
 //! | `sqlite`, `postgres`, `mysql` | each database: its URLs, its statements, its connections, what its errors mean |
 //! | `server` | code that PostgreSQL and MySQL share: options, connecting, which strategy |
-//! | `lease_rows`, `lease_renewals`, `parts` | lease rows: acquiring, waiting, releasing; renewing |
-//! | `settle`, `batches` | a row that is read and written back; several rows in one request |
-//! | `row_locks`, `keeper`, `claims` | row locks: a task for each claim, which keeps its connection |
-//! | `lease_table`, `row_table` | the two traits |
-//! | `record_rows`, `known_rows`, `rows`, `issue`, `spelling` | the meaning of a row's columns |
-//! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
+//! | `lease_rows` | lease rows: acquiring, waiting, renewing, releasing |
+//! | `row_locks` | row locks |
+//! | `lane`, `hints` | one connection, with requests in order; news of releases |
 //! | `silence` | whether a connection can be trusted that was idle for long |
-//! | `options`, `patience`, `tls`, `explained` | code that databases share: ranges, time limits, encryption, errors |
+//! | `options`, `patience`, `explained` | code that databases share: ranges, time limits, errors |
 //! | `fence` | rows of yours that refuse stale holders |
 //! | `table`, `statement`, `values` | the words of a statement |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-mod batches;
-#[cfg(feature = "_server")]
-mod claims;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod explained;
 #[cfg(feature = "_server")]
@@ -53,13 +46,6 @@ mod fence;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file has no hints"))]
 mod hints;
-#[cfg(feature = "_server")]
-mod issue;
-#[cfg(feature = "_server")]
-mod keeper;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only for PostgreSQL rows are remembered"))]
-mod known_rows;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 #[cfg_attr(
     not(feature = "_server"),
@@ -67,47 +53,27 @@ mod known_rows;
 )]
 mod lane;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
-mod lease_renewals;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod lease_rows;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-mod lease_table;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod options;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-mod parts;
 #[cfg(feature = "_server")]
 mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-mod record_rows;
 #[cfg(feature = "_server")]
 mod row_locks;
 #[cfg(feature = "_server")]
-mod row_table;
-#[cfg(feature = "_server")]
-mod rows;
-#[cfg(feature = "_server")]
 mod server;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
-mod settle;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod silence;
-#[cfg(feature = "_server")]
-mod spelling;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod statement;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
-mod sweep;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod table;
-#[cfg(feature = "_server")]
-mod tls;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod values;
 

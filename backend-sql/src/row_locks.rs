@@ -1,12 +1,27 @@
 //! Row locks on a database server: the code that all servers share.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `keeper` | a task for each claim, which keeps its connection |
+//! | `claims` | the claims of a client, and what each is told to do |
+//! | `row_table` | the trait of what row locks ask of a server |
+//! | `rows`, `issue` | the meaning of a row's columns; tokens, and when they may be handed out |
 
-use crate::{
+mod claims;
+pub(crate) mod issue;
+mod keeper;
+pub(crate) mod row_table;
+pub(crate) mod rows;
+
+use self::{
     claims::{Claims, Idle, Kept, Order, Stage},
     keeper::{ASK_AGAIN, Keeper, is_known_to_be_forced},
     row_table::{Found, RowTable, unseen},
     rows::just_beyond,
-    values::end_of_prefix,
 };
+use crate::values::end_of_prefix;
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name,

@@ -8,12 +8,15 @@
 //! | `dialect` | the code specific to one kind of server |
 //! | `checked` | options that have been checked |
 //! | `lanes`, `connecting` | the connections of lease rows; how a server is connected to |
+//! | `spelling`, `tls` | labels in other encodings; what is wrong with an encrypted connection |
 
 mod checked;
 mod connecting;
 mod dialect;
 mod lanes;
 mod options;
+mod spelling;
+pub(crate) mod tls;
 pub(crate) mod url;
 
 pub(crate) use checked::Checked;
@@ -26,11 +29,9 @@ pub use options::ServerOptions;
 pub(crate) use options::tests as options_tests;
 
 use crate::{
-    lease_rows::{self, LeaseRows},
-    lease_table::LeaseTable,
+    lease_rows::{self, LeaseRows, lease_table::LeaseTable},
     options::Strategy,
     row_locks::RowLocks,
-    spelling,
 };
 use std::{borrow::Cow, fmt, ops::Deref, sync::Arc};
 use tenure_core::{

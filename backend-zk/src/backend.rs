@@ -1,14 +1,12 @@
 //! The backend.
 
 use crate::{
-    diagnosis::diagnose,
     errors::explain,
-    names::encode,
-    node::Removed,
+    node::{Removed, names::encode},
     options::{Checked, ZkOptions},
     recipe::{Contender, Stop},
     removal::finish,
-    session::Live,
+    session::{Live, diagnosis::diagnose},
 };
 use std::{
     fmt,

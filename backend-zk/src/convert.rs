@@ -5,11 +5,13 @@
 //! other's data: a writer's node with the same number replaces it, in one transaction.
 
 use crate::{
-    card::Card,
-    contender::{claim_of, contends, upgraded},
     errors::{Verdict, explain, verdict},
-    node::Node,
-    order::parts,
+    node::{
+        Node,
+        card::Card,
+        contender::{claim_of, contends, upgraded},
+        order::parts,
+    },
     session::Live,
 };
 use futures_util::future::join;

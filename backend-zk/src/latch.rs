@@ -1,6 +1,10 @@
 //! Latches: one persistent node each, with a node below it for each party that has counted down.
 
-use crate::{contender::number, errors::explain, names::encode, session::Live};
+use crate::{
+    errors::explain,
+    node::{contender::number, names::encode},
+    session::Live,
+};
 use futures_util::future::join;
 use std::num::NonZeroU32;
 use tenure_core::{LatchState, LatchStep, Name, StoreError};

@@ -24,39 +24,27 @@
 //! | `recipe` | one attempt: a claim enters the queue, and looks whether it holds |
 //! | `convert`, `latch`, `people` | changes of mode; latches; holders and waiters |
 //! | `queue`, `watch`, `removal` | the order of the claims, and the holders; the watch on a grant; node deletion |
-//! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
-//! | `vigil`, `heartbeats` | waiters whose watch may be lost; until when the session certainly lasts |
-//! | `url`, `options`, `login`, `tls` | from a URL to options |
-//! | `node`, `card`, `contender`, `order`, `names` | a claim's node: its state, its data, its name |
+//! | `session` | the session: how it is opened, and until when it lasts |
+//! | `url`, `options` | from a URL to options |
+//! | `node` | a claim's node: its state, its data, its name |
 //! | `errors` | the meaning of the client's errors |
 //! | `fence` | [`Fence`], which uses none of the others |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
-mod card;
-mod contender;
 mod convert;
-mod diagnosis;
 mod errors;
 mod fence;
-mod heartbeats;
 mod latch;
-mod login;
-mod names;
 mod node;
-mod opening;
 mod options;
-mod order;
 mod people;
 mod queue;
 mod recipe;
 mod removal;
 mod session;
-#[cfg(feature = "tls")]
-mod tls;
 mod url;
-mod vigil;
 mod waiting;
 mod watch;
 

@@ -1,6 +1,17 @@
 //! A claim's node, and its changes.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `card` | its data: the holder, for people |
+//! | `contender` | its name: claim, mode and number |
+//! | `order`, `names` | numbers that wrap; names of locks as names of nodes |
 
-use crate::card::Card;
+pub(crate) mod card;
+pub(crate) mod contender;
+pub(crate) mod names;
+pub(crate) mod order;
+
+use self::card::Card;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::Arc;
 use tenure_core::{ClaimId, Liveness, Token};

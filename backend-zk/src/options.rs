@@ -1,8 +1,17 @@
 //! The options of a ZooKeeper ensemble.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `login` | who the client is |
+//! | `tls` | encryption, and certificates |
 
-use crate::login::Login;
+pub(crate) mod login;
 #[cfg(feature = "tls")]
-use crate::tls::{CheckedTls, Tls, may_be_certified};
+pub(crate) mod tls;
+
+use self::login::Login;
+#[cfg(feature = "tls")]
+use self::tls::{CheckedTls, Tls, may_be_certified};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 use tenure_core::Error;
 
@@ -309,7 +318,7 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
     let fits = |element: &str| {
         !element.is_empty()
             // `encode` changes only what the server refuses, and `%`.
-            && crate::names::encode(&element.replace('%', ""), false) == element.replace('%', "")
+            && crate::node::names::encode(&element.replace('%', ""), false) == element.replace('%', "")
     };
     let reserved = elements == "zookeeper" || elements.starts_with("zookeeper/");
     if path.len() > 400 || reserved || !elements.split('/').all(fits) {

@@ -1,11 +1,13 @@
 //! The holders and waiters of names, for people.
 
 use crate::{
-    card::Card,
-    contender::{claim_of, token_of},
     errors::explain,
-    names::decode,
-    node::Removed,
+    node::{
+        Removed,
+        card::Card,
+        contender::{claim_of, token_of},
+        names::decode,
+    },
     queue::{Place, Queue},
     session::Live,
 };

@@ -1,8 +1,10 @@
 //! The queue of nodes that contend for one name: the holders, and the node or room that each waiter waits for.
 
 use crate::{
-    contender::{contends, token_of},
-    order::{offset, tells_nothing},
+    node::{
+        contender::{contends, token_of},
+        order::{offset, tells_nothing},
+    },
     session::Live,
 };
 use futures_util::future::try_join_all;

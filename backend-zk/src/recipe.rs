@@ -1,11 +1,13 @@
 //! The recipe: how a claim enters the queue of its lock, and comes to hold it.
 
 use crate::{
-    card::Card,
-    contender::{claim_of, prefix, token_of},
     errors::{Verdict, explain, verdict},
-    node::{Guarded, Removed},
-    order::parts,
+    node::{
+        Guarded, Removed,
+        card::Card,
+        contender::{claim_of, prefix, token_of},
+        order::parts,
+    },
     queue::{Queue, WaitsFor},
     removal::finish,
     session::Live,

@@ -1,9 +1,8 @@
 //! Removing nodes reliably.
 
 use crate::{
-    contender::claim_of,
     errors::{Verdict, verdict},
-    node::{Removal, Removed},
+    node::{Removal, Removed, contender::claim_of},
     session::Live,
 };
 use futures_util::{

@@ -1,14 +1,25 @@
 //! One session with the ensemble: its life, and the nodes in it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `diagnosis` | why it could not be opened |
+//! | `opening` | how it is opened |
+//! | `vigil` | waiters whose watch may be lost |
+//! | `heartbeats` | until when it certainly lasts |
 
-use crate::{
-    card::Card,
-    errors::{Verdict, verdict},
+pub(crate) mod diagnosis;
+mod heartbeats;
+mod opening;
+pub(crate) mod vigil;
+
+use self::{
     heartbeats::Heartbeats,
-    login,
-    node::{Conversion, Guarded, Node},
-    opening,
-    options::Checked,
     vigil::{Check, Vigil},
+};
+use crate::{
+    errors::{Verdict, verdict},
+    node::{Conversion, Guarded, Node, card::Card},
+    options::{Checked, login},
 };
 use std::{
     collections::{HashMap, HashSet},

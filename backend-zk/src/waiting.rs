@@ -1,12 +1,11 @@
 //! Waiting in the queue.
 
 use crate::{
-    card::Card,
     errors::{Verdict, verdict},
+    node::card::Card,
     queue::WaitsFor,
     recipe::{Contender, Position, Stop},
-    session::Live,
-    vigil::Awaited,
+    session::{Live, vigil::Awaited},
     watch::{OwnWatch, keep},
 };
 use futures_util::{FutureExt, try_join};

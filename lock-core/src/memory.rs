@@ -1,9 +1,12 @@
 //! The store in this process: the reference for all others.
 
 use crate::{
-    Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Error, Grant, Holder, LatchState,
-    LatchStep, LossCause, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup,
+    contract::{
+        Capabilities, Claim, ClaimId, Error, Grant, Holder, LossCause, Mode, Moment, Name, StoreError,
+        Waiter, Wakeup,
+    },
     record::{LatchRecord, Record, StoreTime},
+    store::{Attempt, AttemptAll, Backend, Conversion, LatchState, LatchStep, Release, Renewal},
     url::{Guide, Parameter, Refusal, Scheme, Urls},
 };
 use async_trait::async_trait;
@@ -398,7 +401,7 @@ impl Backend for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HolderInfo;
+    use crate::contract::HolderInfo;
 
     fn claim() -> Claim {
         Claim {

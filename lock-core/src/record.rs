@@ -48,8 +48,10 @@ pub use store_time::StoreTime;
 pub use wake::Wake;
 
 use crate::{
-    Attempt, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LossCause, Mode, Moment, Name, Release,
-    Renewal, StoreError, Token, Waiter,
+    contract::{
+        Claim, ClaimId, Grant, Holder, HolderInfo, LossCause, Mode, Moment, Name, StoreError, Token, Waiter,
+    },
+    store::{Attempt, Conversion, Release, Renewal},
 };
 use queue::{Mark, Queue};
 use serde::{Deserialize, Serialize};

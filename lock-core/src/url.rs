@@ -86,7 +86,7 @@ pub use place::{Place, Servers};
 pub use refusal::Refusal;
 pub use scheme::{Scheme, scheme_names};
 
-use crate::{Claim, Error, lease};
+use crate::contract::{Claim, Error, lease};
 use nearest::nearest;
 use std::time::Duration;
 

@@ -29,12 +29,13 @@ use tokio::sync::oneshot;
 /// # Examples
 ///
 /// ```no_run
+/// # use tenure_conformance::saboteur::Hurt;
 /// # use tenure_testbed::{Kind, Server};
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = Server::find(Kind::Redis).await?;
 /// println!("testing against {server}");
 /// let saboteur = server.saboteur();
-/// saboteur.freeze().await?;
+/// saboteur.hurt(Hurt::Freeze).await?;
 /// // … whatever must hold while the server hangs …
 /// saboteur.heal().await?;
 /// # Ok(())

@@ -2,8 +2,8 @@
 
 use super::{errors, server::MySql, statements::Statements};
 use crate::{
-    batches,
     hints::{Hint, Hints},
+    lease_rows::batches,
     server::in_time,
 };
 use futures_util::TryFutureExt;

@@ -1,6 +1,6 @@
 //! The meaning of MySQL's and MariaDB's errors for locks, and what to do about them.
 
-use crate::{explained::Explained, lane::Verdict, tls};
+use crate::{explained::Explained, lane::Verdict, server::tls};
 use sqlx::mysql::MySqlDatabaseError;
 use tenure_core::StoreError;
 

@@ -1,6 +1,6 @@
 //! Guesses about the kinds of rows that names have.
 
-use crate::record_rows::Row;
+use crate::lease_rows::record_rows::Row;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::atomic::{AtomicU64, Ordering::Relaxed},

@@ -6,10 +6,12 @@ use super::{
     server::{Done, MySql, arguments},
 };
 use crate::{
-    issue::Issue,
     lane::{Again, Lane, Server},
-    row_table::{Found, RowTable},
-    rows::{RowHolder, beyond_all_names, row_holder},
+    row_locks::{
+        issue::Issue,
+        row_table::{Found, RowTable},
+        rows::{RowHolder, beyond_all_names, row_holder},
+    },
     server::{Checked, in_time},
     statement::Statement,
 };

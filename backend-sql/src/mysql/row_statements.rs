@@ -1,6 +1,6 @@
 //! The statements of row locks.
 
-use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
+use crate::{row_locks::rows::hexadecimal, statement::Statement, table::TablePath};
 use std::time::Duration;
 use tenure_core::{Claim, ClaimId, Error};
 
@@ -170,7 +170,7 @@ impl RowStatements {
     }
 
     /// Begins a transaction that shows its claim, locks the row, and then returns the parts of its
-    /// [`Issue`](crate::issue::Issue): a row if it was locked. All of it is one message, but each statement sees what
+    /// [`Issue`](crate::row_locks::issue::Issue): a row if it was locked. All of it is one message, but each statement sees what
     /// was committed before it, so the last one sees the note of the previous holder. The server counts the lease in
     /// whole seconds.
     pub(super) fn take(&self, prefix: &str, claim: &Claim, lease: Duration, waits: bool) -> String {

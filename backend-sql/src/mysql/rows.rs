@@ -8,14 +8,16 @@ use super::{
     statements::Statements,
 };
 use crate::{
-    batches,
     hints::Hint,
     lane::{Again, Answered, Lane, Member, Server},
-    lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
-    record_rows::{Change, Row, Seen, mode_column},
-    rows::beyond_all_names,
+    lease_rows::{
+        batches,
+        lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
+        record_rows::{Change, Row, Seen, mode_column},
+        sweep::{BATCH, Broom, IDLE},
+    },
+    row_locks::rows::beyond_all_names,
     server::{Checked, Lanes},
-    sweep::{BATCH, Broom, IDLE},
     values::{end_of_prefix, millis, span},
 };
 use sqlx::{

@@ -8,10 +8,9 @@ use crate::{
     lane::{Server, Verdict},
     options::Strategy,
     patience::{Patience, in_seconds},
-    rows::hexadecimal,
-    server::{Checked, in_time, place, table_in_time},
+    row_locks::rows::hexadecimal,
+    server::{Checked, in_time, place, table_in_time, tls::choose_cryptography},
     statement::Statement,
-    tls::choose_cryptography,
 };
 use futures_util::TryStreamExt;
 use sqlx::{

@@ -8,11 +8,13 @@ use super::{
     values::{Values, beside, range, written},
 };
 use crate::{
-    issue::Issue,
     lane::{Again, Lane, Server},
     patience::Patience,
-    row_table::{Found, RowTable, unseen},
-    rows::{RowHolder, row_holder},
+    row_locks::{
+        issue::Issue,
+        row_table::{Found, RowTable, unseen},
+        rows::{RowHolder, row_holder},
+    },
     server::{Checked, in_time},
     statement::Statement,
     values::millis,

@@ -139,7 +139,7 @@ impl RowStatements {
     }
 }
 
-/// Begins a transaction, locks the row, and then returns the parts of its [`Issue`](crate::issue::Issue): one more row
+/// Begins a transaction, locks the row, and then returns the parts of its [`Issue`](crate::row_locks::issue::Issue): one more row
 /// if it was locked. All of it is one message, so no transaction is ever idle without a limit. But each statement sees
 /// what was committed before it, so the last one sees the note of the previous holder.
 ///

@@ -8,14 +8,16 @@ use super::{
     values::range,
 };
 use crate::{
-    batches,
     hints::Hint,
-    known_rows::KnownRows,
     lane::{Again, Answered, Lane, Member, Server},
-    lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
-    record_rows::{Change, Row, Seen, is_latch, mode_column},
+    lease_rows::{
+        batches,
+        known_rows::KnownRows,
+        lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
+        record_rows::{Change, Row, Seen, is_latch, mode_column},
+        sweep::{BATCH, Broom, IDLE},
+    },
     server::{Checked, Lanes},
-    sweep::{BATCH, Broom, IDLE},
     values::{end_of_prefix, millis, span},
 };
 use sqlx::{

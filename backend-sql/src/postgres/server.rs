@@ -6,13 +6,12 @@ use super::{
     values::{Values, beside, written},
 };
 use crate::{
-    known_rows::KnownRows,
     lane::{Server, Verdict},
+    lease_rows::known_rows::KnownRows,
     patience::{Patience, in_millis},
-    server::{Checked, in_time, place, table_in_time},
+    server::{Checked, in_time, place, table_in_time, tls::choose_cryptography},
     silence::SILENCE,
     statement::Statement,
-    tls::choose_cryptography,
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Executor, FromRow, Row, SqlSafeStr,

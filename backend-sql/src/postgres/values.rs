@@ -1,6 +1,6 @@
 //! The parameters of a statement, sent with it or written into it.
 
-use crate::rows::hexadecimal;
+use crate::row_locks::rows::hexadecimal;
 use sqlx::{Arguments, postgres::PgArguments};
 use std::fmt::Write;
 

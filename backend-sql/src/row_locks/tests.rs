@@ -1,7 +1,7 @@
 //! A lock after a long silence.
 
+use super::issue::Issue;
 use super::*;
-use crate::issue::Issue;
 use std::{future::pending, mem::take, sync::Mutex};
 use tenure_core::{Locks, Token};
 use tokio::time::{Instant, sleep};

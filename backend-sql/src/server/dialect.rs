@@ -1,7 +1,7 @@
 //! The code specific to one kind of database server.
 
 use super::checked::Checked;
-use crate::{lease_table::LeaseTable, row_table::RowTable};
+use crate::{lease_rows::lease_table::LeaseTable, row_locks::row_table::RowTable};
 use std::{fmt, time::Duration};
 use tenure_core::Background;
 

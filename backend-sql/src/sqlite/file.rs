@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     lane::{Server, Verdict},
-    record_rows::{Row, Seen},
+    lease_rows::record_rows::{Row, Seen},
     statement::Statement,
 };
 use sqlx::{

@@ -2,12 +2,14 @@
 
 use super::{file::File, options::Checked, statements::Statements};
 use crate::{
-    batches,
     lane::{Again, Lane, Server as _},
-    lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
-    record_rows::{Change, Row, Seen, mode_column},
+    lease_rows::{
+        batches,
+        lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
+        record_rows::{Change, Row, Seen, mode_column},
+        sweep::{BATCH, Broom, IDLE},
+    },
     statement::{Statement, arguments},
-    sweep::{BATCH, Broom, IDLE},
     values::{end_of_prefix, millis, span},
 };
 use sqlx::{

@@ -1,6 +1,6 @@
 //! Every metric there is. The documentation and the dashboard are checked against this list.
 
-use crate::{Error, LossCause, StoreError};
+use crate::contract::{Error, LossCause, StoreError};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::list::{
     ACQUISITIONS, CAUSES, ENDINGS, Ending, HELD, HOLD, Kind, LOSSES, METRICS, MODES, MOST_GROUPS, Metric,
     NO_GROUP, OTHER_GROUPS, RENEWAL_LAG, RENEWALS, RENEWED, Renewed, WAIT, WAITING, place,
 };
-use crate::{LossCause, Mode, Moment, Name};
+use crate::contract::{LossCause, Mode, Moment, Name};
 use ::metrics::{Counter, Gauge, Histogram, Label, Unit};
 use std::{
     collections::HashMap,

@@ -3,7 +3,7 @@
 #![allow(clippy::unused_self, reason = "it has the form of what records")]
 
 use super::list::{Answer, Ending, Renewed, Request};
-use crate::{LossCause, Mode, Moment, Name};
+use crate::contract::{LossCause, Mode, Moment, Name};
 use std::{marker::PhantomData, sync::Arc};
 use tokio::time::Instant;
 

@@ -12,8 +12,9 @@ use super::{
     withdraw::OpenClaim,
 };
 use crate::{
-    Attempt, Claim, ClaimId, Error, Grant, Holder, HolderInfo, Mode, Moment, Name, Operation, StoreError,
+    contract::{Claim, ClaimId, Error, Grant, Holder, HolderInfo, Mode, Moment, Name, Operation, StoreError},
     metrics::{Ending, Waiting},
+    store::Attempt,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -306,8 +307,12 @@ async fn at(end: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attempt, Backend, Claim, ClaimId, Error, Locks, Memory, Owner, StoreError, async_trait,
-        forward_backend, hung::Hung,
+        api::Locks,
+        async_trait,
+        contract::{Claim, ClaimId, Error, Owner, StoreError},
+        forward_backend,
+        memory::Memory,
+        store::{Attempt, Backend, hung::Hung},
     };
     use std::{
         sync::{Arc, Mutex},

@@ -53,7 +53,14 @@ pub(super) fn leave<Work>(
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Grant, Locks, Memory, Release, StoreError, async_trait, forward_backend};
+    use crate::{
+        api::Locks,
+        async_trait,
+        contract::{Grant, StoreError},
+        forward_backend,
+        memory::Memory,
+        store::{Backend, Release},
+    };
     use std::{sync::Arc, time::Duration};
     use tokio::{
         runtime::{Builder, Runtime},

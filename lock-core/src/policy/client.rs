@@ -1,7 +1,10 @@
 //! The state that all locks of one client share: the store, waiters, holders and background tasks.
 
 use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store, withdrawals::Withdrawals};
-use crate::{Backend, Error, HolderInfo};
+use crate::{
+    contract::{Error, HolderInfo},
+    store::Backend,
+};
 use std::{
     sync::{Arc, atomic::AtomicU32},
     time::Duration,

@@ -1,7 +1,10 @@
 //! Downgrades, from writer to reader, and upgrades, from reader to writer.
 
 use super::{guard::Guard, holding::Holding, pauses::Pauses};
-use crate::{Conversion, Error, Mode, Moment, Operation, StoreError};
+use crate::{
+    contract::{Error, Mode, Moment, Operation, StoreError},
+    store::Conversion,
+};
 
 impl Guard {
     /// Turns a writer into a reader, without letting another writer in between. It keeps its place, token and lease.
@@ -123,8 +126,12 @@ impl Holding {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Backend, Capabilities, Conversion, Error, Grant, Locks, LossCause, Memory, Mode, Owner, Renewal,
-        StoreError, async_trait, forward_backend,
+        api::Locks,
+        async_trait,
+        contract::{Capabilities, Error, Grant, LossCause, Mode, Owner, StoreError},
+        forward_backend,
+        memory::Memory,
+        store::{Backend, Conversion, Renewal},
     };
     use std::{
         sync::atomic::{AtomicBool, Ordering},

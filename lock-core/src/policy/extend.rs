@@ -1,7 +1,10 @@
 //! A lease that is extended by hand.
 
 use super::{hold::Hold, timing::Ticket};
-use crate::{Capability, Error, Moment, Operation, Renewal, Standing, StoreError, lease};
+use crate::{
+    contract::{Capability, Error, Moment, Operation, Standing, StoreError, lease},
+    store::Renewal,
+};
 use std::time::Duration;
 
 impl Hold {
@@ -82,7 +85,14 @@ impl Drop for Extending<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Grant, Locks, Memory, Renewal, StoreError, async_trait, forward_backend};
+    use crate::{
+        api::Locks,
+        async_trait,
+        contract::{Grant, StoreError},
+        forward_backend,
+        memory::Memory,
+        store::{Backend, Renewal},
+    };
     use std::{
         future::pending,
         sync::{

@@ -1,7 +1,7 @@
 //! How a client that released a name lets others in before it contends again.
 
 use super::{queue::Seat, store::Store};
-use crate::{Capabilities, Moment, Name, Wakeup, lease};
+use crate::contract::{Capabilities, Moment, Name, Wakeup, lease};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 

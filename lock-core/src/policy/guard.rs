@@ -1,7 +1,7 @@
 //! The holder's handle.
 
 use super::hold::Hold;
-use crate::Error;
+use crate::contract::Error;
 use std::{fmt, ops::Deref};
 
 /// The holder's handle: it proves the grant, renews it, knows when it is lost, and releases it.

@@ -5,7 +5,7 @@ use super::{
     holding::{HoldOptions, Holding},
     queue::Seat,
 };
-use crate::{ClaimId, Error, Grant, LossCause, Mode, Moment, Name, Token};
+use crate::contract::{ClaimId, Error, Grant, LossCause, Mode, Moment, Name, Token};
 use std::{fmt, future::Future, sync::Arc};
 
 /// A view of a lock that is held: its token, its state, its loss. It cannot release, and it does not keep the lock.
@@ -147,7 +147,11 @@ impl fmt::Debug for Hold {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Locks, LossCause, Memory, lease::MIN_LEASE};
+    use crate::{
+        api::Locks,
+        contract::{LossCause, lease::MIN_LEASE},
+        memory::Memory,
+    };
 
     /// A freeze, as the process sees it: time has passed, and no timer has run yet.
     #[tokio::test]

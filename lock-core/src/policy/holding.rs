@@ -13,7 +13,10 @@ use super::{
     succession::{self, Terms},
     timing::{Ticket, Timing},
 };
-use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Standing, Token, lease::MIN_LEASE, metrics::Held};
+use crate::{
+    contract::{Error, Grant, LossCause, Mode, Moment, Owner, Standing, Token, lease::MIN_LEASE},
+    metrics::Held,
+};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,

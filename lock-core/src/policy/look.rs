@@ -1,7 +1,7 @@
 //! The holders that keep a waiter waiting: looked up once the wait has become long, and shortly before it ends.
 
 use super::store::Store;
-use crate::{Claim, Holder, Moment, StoreError};
+use crate::contract::{Claim, Holder, Moment, StoreError};
 use std::{convert::Infallible, future::pending, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -89,7 +89,12 @@ async fn tell(store: &Store, claim: &Claim, waited: Duration) {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Backend, Claim, Error, Grant, Holder, Locks, Memory, Name, StoreError, async_trait, forward_backend,
+        api::Locks,
+        async_trait,
+        contract::{Claim, Error, Grant, Holder, Name, StoreError},
+        forward_backend,
+        memory::Memory,
+        store::Backend,
     };
     use std::{
         future::pending,

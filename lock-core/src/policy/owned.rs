@@ -1,7 +1,7 @@
 //! Re-entry: the holds that their owners may re-enter.
 
 use super::holding::{Barred, Holding};
-use crate::{Mode, Name, Owner};
+use crate::contract::{Mode, Name, Owner};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},

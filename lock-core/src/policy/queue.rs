@@ -3,7 +3,7 @@
 mod order;
 
 use super::succession::{Estate, Terms};
-use crate::{ClaimId, Holder, HolderInfo, Moment, Name, Token};
+use crate::contract::{ClaimId, Holder, HolderInfo, Moment, Name, Token};
 use order::{Order, PICK_UP};
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -10,7 +10,8 @@ use super::{
     succession::Estate,
 };
 use crate::{
-    Error, Grant, LossCause, Mode, Moment, Operation, Release, Renewal, Standing, StoreError, lease,
+    contract::{Error, Grant, LossCause, Mode, Moment, Operation, Standing, StoreError, lease},
+    store::{Release, Renewal},
 };
 use std::{
     sync::{

@@ -1,7 +1,10 @@
 //! The renewal of leases in the background: one task per client, nearest event first, in batches.
 
 use super::{holding::Holding, store::Store, timing::Ticket};
-use crate::{Epoch, Grant, Moment, Renewal};
+use crate::{
+    contract::{Epoch, Grant, Moment},
+    store::Renewal,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Display,
@@ -312,8 +315,12 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Backend, Capabilities, Grant, Guard, Locks, LossCause, Memory, Moment, Renewal, StoreError,
+        api::Locks,
+        contract::{Capabilities, Grant, LossCause, Moment, StoreError},
         forward_backend,
+        memory::Memory,
+        policy::guard::Guard,
+        store::{Backend, Renewal},
     };
     use std::{
         sync::{Arc, Mutex},

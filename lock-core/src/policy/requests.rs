@@ -2,9 +2,9 @@
 
 use super::store::Store;
 use crate::{
-    Attempt, AttemptAll, Claim, Conversion, Grant, Holder, LatchState, LatchStep, Mode, Name, Release,
-    Renewal, StoreError, Waiter,
+    contract::{Claim, Grant, Holder, Mode, Name, StoreError, Waiter},
     metrics::{Answer, Request},
+    store::{Attempt, AttemptAll, Conversion, LatchState, LatchStep, Release, Renewal},
 };
 use std::future::Future;
 use tracing::{Instrument, Span, debug_span, field};

@@ -2,8 +2,9 @@
 
 use super::{acquire::Acquisition, client::Client, guard::Guard, queue::Seat, withdraw::OpenClaim};
 use crate::{
-    AttemptAll, Claim, Error, StoreError,
+    contract::{Claim, Error, StoreError},
     metrics::{Ending, Waiting},
+    store::AttemptAll,
 };
 use std::{sync::Arc, time::Duration};
 

@@ -2,9 +2,9 @@
 //! in `requests`.
 
 use crate::{
-    Backend, Background, Capabilities, Capability, Error, LossCause, Mode, Name, Operation, StoreError,
-    background::Use,
+    contract::{Capabilities, Capability, Error, LossCause, Mode, Name, Operation, StoreError},
     metrics::{Meters, Requests},
+    store::{Backend, Background, Use},
 };
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,6 +1,6 @@
 //! A grant on its way from one hold to the next in the same process.
 
-use crate::{Grant, HolderInfo, Moment, Standing, lease};
+use crate::contract::{Grant, HolderInfo, Moment, Standing, lease};
 use std::{sync::Arc, time::Duration};
 
 /// The terms of an acquisition that takes part in succession: only another with equal terms may inherit its grant. Both

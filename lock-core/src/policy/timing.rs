@@ -1,6 +1,6 @@
 //! Until when a hold counts as held, and when its renewal is due.
 
-use crate::{Moment, lease};
+use crate::contract::{Moment, lease};
 use std::time::Duration;
 
 /// Until when the store certainly keeps a lease (clause L3), and when to renew it (clause L4).

@@ -6,7 +6,7 @@ use super::{
     pauses::Pauses,
     withdrawals::{Asked, Withdrawal},
 };
-use crate::{Claim, StoreError, lease};
+use crate::contract::{Claim, StoreError, lease};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -72,7 +72,13 @@ impl Drop for OpenClaim {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Attempt, Backend, Claim, Locks, StoreError, async_trait, forward_backend, hung::Hung};
+    use crate::{
+        api::Locks,
+        async_trait,
+        contract::{Claim, StoreError},
+        forward_backend,
+        store::{Attempt, Backend, hung::Hung},
+    };
     use std::sync::{
         Arc,
         atomic::{AtomicBool, Ordering},

@@ -1,7 +1,7 @@
 //! Withdrawals: asked once where the claim was dropped, and repeated by one task for all of a client's claims.
 
 use super::{pauses::Pauses, store::Store};
-use crate::{Claim, Moment, StoreError, lease};
+use crate::contract::{Claim, Moment, StoreError, lease};
 use futures_util::future::join_all;
 use std::{
     collections::VecDeque,
@@ -174,7 +174,13 @@ impl Withdrawals {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Attempt, Backend, Claim, Locks, Name, StoreError, async_trait, forward_backend, hung::Hung};
+    use crate::{
+        api::Locks,
+        async_trait,
+        contract::{Claim, Name, StoreError},
+        forward_backend,
+        store::{Attempt, Backend, hung::Hung},
+    };
     use std::{
         collections::HashSet,
         future::pending,

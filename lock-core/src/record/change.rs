@@ -5,7 +5,10 @@ use super::{
     edition::{Edition, parse},
     idle::IdleNames,
 };
-use crate::{Background, Moment, Name, StoreError};
+use crate::{
+    contract::{Moment, Name, StoreError},
+    store::Background,
+};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::{
     mem,

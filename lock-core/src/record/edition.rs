@@ -1,7 +1,7 @@
 //! The text under a key: a record and its version.
 
 use super::{StoreTime, Stored, unreadable};
-use crate::StoreError;
+use crate::contract::StoreError;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The content of a key.
@@ -43,7 +43,7 @@ mod tests {
         },
         *,
     };
-    use crate::{LatchStep, Name};
+    use crate::{contract::Name, store::LatchStep};
     use proptest::{prelude::*, sample::Index};
     use std::{fmt::Debug, num::NonZeroU32};
 

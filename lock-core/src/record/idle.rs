@@ -1,6 +1,6 @@
 //! Names to forget.
 
-use crate::{Moment, Name};
+use crate::contract::{Moment, Name};
 use std::{
     collections::HashMap,
     mem,

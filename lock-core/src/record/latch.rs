@@ -1,6 +1,9 @@
 //! A latch as a value.
 
-use crate::{LatchState, LatchStep, Name};
+use crate::{
+    contract::Name,
+    store::{LatchState, LatchStep},
+};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, num::NonZeroU32};
 

@@ -1,7 +1,7 @@
 //! A record that fits into columns.
 
 use super::{Bell, Held, Mark, Record, StoreTime};
-use crate::{ClaimId, HolderInfo, Mode, Token};
+use crate::contract::{ClaimId, HolderInfo, Mode, Token};
 use std::sync::Arc;
 
 /// A record with at most one holder of the name, and at most one waiter, which wants it exclusively. A table has columns

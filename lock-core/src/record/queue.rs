@@ -1,7 +1,7 @@
 //! The waiters for a name: a queue of them, or a mark.
 
 use super::{Bell, StoreTime};
-use crate::{Claim, ClaimId, HolderInfo, Mode, Name, Waiter};
+use crate::contract::{Claim, ClaimId, HolderInfo, Mode, Name, Waiter};
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 

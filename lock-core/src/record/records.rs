@@ -10,8 +10,10 @@ use super::{
     renewals::until_of,
 };
 use crate::{
-    Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    LossCause, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup, backend::Rounds,
+    contract::{
+        Capabilities, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError, Waiter, Wakeup,
+    },
+    store::{Attempt, Backend, Background, Conversion, LatchState, LatchStep, Release, Renewal, Rounds},
 };
 use async_trait::async_trait;
 use std::{

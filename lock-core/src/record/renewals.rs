@@ -4,7 +4,10 @@ use super::{
     Record, RecordStore, StoreTime,
     change::{Changes, Write},
 };
-use crate::{Grant, LossCause, Moment, Renewal, StoreError, lease};
+use crate::{
+    contract::{Grant, LossCause, Moment, StoreError, lease},
+    store::Renewal,
+};
 use futures_util::{StreamExt, stream};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{

@@ -1,7 +1,10 @@
 //! The requests of a store that keeps records.
 
 use super::StoreTime;
-use crate::{Background, Capabilities, StoreError};
+use crate::{
+    contract::{Capabilities, StoreError},
+    store::Background,
+};
 use async_trait::async_trait;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The next waiter, and the waiters that should ask again after a change.
 
 use super::{Bell, Held, Record, StoreTime};
-use crate::ClaimId;
+use crate::contract::ClaimId;
 
 /// The waiters that should ask again after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The parameters of a URL.
 
 use super::{Refusal, decode, password};
-use crate::Name;
+use crate::contract::Name;
 use std::{ops::RangeInclusive, time::Duration};
 
 /// The file of a password, in words.

@@ -1,7 +1,7 @@
 //! Why a URL is invalid.
 
 use super::Scheme;
-use crate::Error;
+use crate::contract::Error;
 
 /// The mistake in a URL, and how to correct it. Neither text may repeat anything that could be part of a password.
 #[derive(Clone, Debug)]

@@ -1,7 +1,10 @@
 //! The guards of a hold, and its mode.
 
 use super::{Holding, Life, State};
-use crate::{Error, LossCause, Mode, Moment, policy::queue::Seat};
+use crate::{
+    contract::{Error, LossCause, Mode, Moment},
+    policy::queue::Seat,
+};
 use tracing::Span;
 
 /// The work left after a guard goes.

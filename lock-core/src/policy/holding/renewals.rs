@@ -1,7 +1,12 @@
 //! The renewals and extensions of a hold.
 
 use super::{Holding, State};
-use crate::{Grant, LossCause, Moment, Renewal, Standing, metrics::Renewed, policy::timing::Ticket};
+use crate::{
+    contract::{Grant, LossCause, Moment, Standing},
+    metrics::Renewed,
+    policy::timing::Ticket,
+    store::Renewal,
+};
 use std::{sync::Arc, time::Duration};
 
 impl Holding {

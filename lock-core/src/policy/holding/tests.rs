@@ -1,8 +1,11 @@
 //! Grants that do not stand for their whole lease when they come, handed over or late, and holds that end before it.
 
 use crate::{
-    Attempt, AttemptAll, Backend, Claim, Error, Grant, Locks, Memory, Moment, Renewal, Session, StoreError,
+    api::Locks,
+    contract::{Claim, Error, Grant, Moment, Session, StoreError},
     forward_backend,
+    memory::Memory,
+    store::{Attempt, AttemptAll, Backend, Renewal},
 };
 use std::{
     collections::VecDeque,

@@ -1,7 +1,7 @@
 //! The order in which the waiters for one name get the turn.
 
 use crate::{
-    Moment,
+    contract::Moment,
     policy::succession::{Estate, Terms},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

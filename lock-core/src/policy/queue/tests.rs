@@ -1,7 +1,7 @@
 //! The order of turns, also when waiters or holders go.
 
 use super::*;
-use crate::{Grant, Mode, Standing};
+use crate::contract::{Grant, Mode, Standing};
 use futures_util::FutureExt;
 use std::{
     cell::Cell,

@@ -2,8 +2,12 @@
 
 use super::*;
 use crate::{
-    Backend, Capabilities, Capability, Claim, Conversion, Holder, Lock, Locks, Memory, Name, Session, Wakeup,
-    async_trait, forward_backend,
+    api::{Lock, Locks},
+    async_trait,
+    contract::{Capabilities, Capability, Claim, Holder, Name, Session, Wakeup},
+    forward_backend,
+    memory::Memory,
+    store::{Backend, Conversion},
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{Instant, sleep, timeout};

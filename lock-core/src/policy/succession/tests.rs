@@ -1,8 +1,13 @@
 //! Chains of holds with one grant: their length, their members, and their ends.
 
 use crate::{
-    Attempt, Backend, Capability, Claim, ClaimId, Error, Grant, Guard, Lock, Locks, LossCause, Memory,
-    Moment, Name, Owner, Release, Renewal, StoreError, async_trait, forward_backend, hung::Hung,
+    api::{Lock, Locks},
+    async_trait,
+    contract::{Capability, Claim, ClaimId, Error, Grant, LossCause, Moment, Name, Owner, StoreError},
+    forward_backend,
+    memory::Memory,
+    policy::guard::Guard,
+    store::{Attempt, Backend, Release, Renewal, hung::Hung},
 };
 use std::{
     future::{Future, pending},

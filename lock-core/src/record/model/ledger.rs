@@ -2,7 +2,11 @@
 //! sees the record.
 
 use super::step::{ALONE, Answer, CLAIMS, Held, LEASE, PLACE, Step, reserve};
-use crate::{Conversion, LossCause, Mode, Release, Renewal, Token, record::StoreTime};
+use crate::{
+    contract::{LossCause, Mode, Token},
+    record::StoreTime,
+    store::{Conversion, Release, Renewal},
+};
 
 #[derive(Clone)]
 pub(super) struct Ledger {

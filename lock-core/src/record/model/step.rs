@@ -1,8 +1,9 @@
 //! The requests that a record gets, and its answers.
 
 use crate::{
-    Conversion, Mode, Release, Renewal, Token,
+    contract::{Mode, Token},
     record::{Record, StoreTime},
+    store::{Conversion, Release, Renewal},
 };
 use std::time::Duration;
 

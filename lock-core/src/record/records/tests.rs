@@ -4,7 +4,10 @@ use super::{
     super::{Stored, change::PATIENCE},
     *,
 };
-use crate::{ClaimId, HolderInfo, Locks, LossCause, lease};
+use crate::{
+    api::Locks,
+    contract::{ClaimId, HolderInfo, LossCause, lease},
+};
 use std::{
     collections::BTreeMap,
     num::NonZeroU32,

@@ -1,0 +1,22 @@
+//! What a store implements, and where its requests run.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `hung` | a store for tests, which never answers |
+//! | `forward` | a store that wraps another |
+//! | `backend` | the requests to a store, and its answers |
+//! | `per_runtime` | a connection for each runtime |
+//! | `background` | a thread that outlives the callers' runtimes |
+
+mod backend;
+mod background;
+mod forward;
+#[cfg(test)]
+pub(crate) mod hung;
+mod per_runtime;
+
+pub(crate) use backend::Rounds;
+pub use backend::{Attempt, AttemptAll, Backend, Conversion, LatchState, LatchStep, Release, Renewal};
+pub use background::Background;
+pub(crate) use background::Use;
+pub use per_runtime::PerRuntime;
