@@ -374,3 +374,29 @@ fn peers_are_compared_in_measured_version() {
         assert!(measured.contains(&format!("| {peer} {version}")), "{peer} {version} was not measured");
     }
 }
+
+/// Each case of the suite shows a clause, by itself or with its group, and each that a page names is there.
+#[test]
+fn contract_cites_every_case() {
+    let cases = tenure_conformance::cases();
+    let groups: BTreeSet<&str> = cases.iter().map(|case| case.group).collect();
+    let names: BTreeSet<String> = cases.iter().map(|case| format!("{}::{}", case.group, case.name)).collect();
+    let contract = page("docs/contract.md");
+    let quoted: BTreeSet<&str> = contract.split('`').skip(1).step_by(2).collect();
+    // A case without a group belongs to the one before it.
+    let is_cited =
+        |case: &str| quoted.iter().any(|words| *words == case || words.ends_with(&format!("::{case}")));
+    let silent: Vec<_> = cases
+        .iter()
+        .filter(|case| !is_cited(case.group) && !is_cited(case.name))
+        .map(|case| case.name)
+        .collect();
+    assert!(silent.is_empty(), "no clause is shown by {silent:?}");
+    for path in ["docs/contract.md", "docs/prove.md", "docs/contributing/write-a-store.md"] {
+        let page = page(path);
+        for words in page.split('`').skip(1).step_by(2) {
+            let group = words.split("::").next().unwrap();
+            assert!(words == group || !groups.contains(group) || names.contains(words), "{path}: {words}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! One leader among many candidates.
+//! One leader among many candidates (clause E1).
 
 use crate::{
     Check, Need, Stage,

@@ -1,4 +1,4 @@
-//! Latches.
+//! Latches (clause E2).
 
 use crate::{
     Check, Client, Fault, Method, Need, Stage,

@@ -1,4 +1,4 @@
-//! Holders, waiters and forced releases, as people see and use them.
+//! Holders, waiters and forced releases, as people see and use them (clauses P1 to P3).
 
 use crate::{
     Check, Need, Stage,

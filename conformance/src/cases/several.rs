@@ -1,4 +1,4 @@
-//! Several names at once.
+//! Several names at once (clauses S1, S2).
 
 use crate::{
     Check, Client, Fault, Method, Need, Stage,

@@ -193,7 +193,8 @@ mod tests {
         let mut last = Moment::now();
         for _ in 0..100_000 {
             let now = Moment::now();
-            assert!(now.since(last) < Duration::from_secs(1) && last.since(now) < Duration::from_micros(50));
+            // A machine may stand still for a while.
+            assert!(now.since(last) < Duration::from_mins(5) && last.since(now) < Duration::from_micros(50));
             last = now;
         }
     }
