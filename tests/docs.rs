@@ -396,7 +396,8 @@ fn contract_cites_every_case() {
         let page = page(path);
         for words in page.split('`').skip(1).step_by(2) {
             let group = words.split("::").next().unwrap();
-            assert!(words == group || !groups.contains(group) || names.contains(words), "{path}: {words}");
+            let is_other = words == group || words.ends_with('…') || !groups.contains(group);
+            assert!(is_other || names.contains(words), "{path}: {words}");
         }
     }
 }

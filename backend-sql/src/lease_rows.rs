@@ -151,9 +151,9 @@ impl<T: LeaseTable> LeaseRows<T> {
                 }
                 record.set_bell(claim.id, self.table.bell());
             }
-            // A mark goes with the grant of its claim, and then no waiter is told of the release. So a waiter beside
-            // another's mark looks for itself. Not an exclusive claim: no mark keeps it out, so once it is told it is
-            // granted the name, or comes after the grant and leaves a mark.
+            // A mark is removed when its claim is granted, and the next release then tells no waiter. So a shared waiter
+            // that relied on another's mark polls. An exclusive one need not: no mark keeps it out, so after a wake-up it
+            // is granted the name or leaves its own mark.
             let counts = fair || claim.mode == Mode::Exclusive || record.has_mark(claim.id, seen.now());
             let told = counts && self.table.is_told(record, claim, seen.now());
             Ok((attempt, told))

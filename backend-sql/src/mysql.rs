@@ -4,10 +4,10 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `rows`, `guesses` | the requests of lease rows; which statement is likely to be enough |
-//! | `row_locks`, `row_statements` | the requests of row locks, and their statements |
+//! | `lease_rows`, `guesses` | the requests of lease rows; which statement is likely to be enough |
+//! | `row_locks`, `row_lock_statements` | the requests of row locks, and their statements |
 //! | `ringer`, `bell` | how a process tells another of a release, and how it is told |
-//! | `statements` | the statements of lease rows |
+//! | `lease_statements` | the statements of lease rows |
 //! | `server` | how a server is connected to and asked |
 //! | `cluster` | whether other nodes accept writes too |
 //! | `errors` | the meaning of the servers' errors |
@@ -17,20 +17,20 @@ mod bell;
 mod cluster;
 mod errors;
 mod guesses;
+mod lease_rows;
+mod lease_statements;
 mod ringer;
+mod row_lock_statements;
 mod row_locks;
-mod row_statements;
-mod rows;
 mod server;
-mod statements;
 mod url;
 
-pub use row_statements::mysql_row_schema;
-pub use statements::mysql_schema;
+pub use lease_statements::mysql_schema;
+pub use row_lock_statements::mysql_row_schema;
 
 use crate::server::{Checked, Parts, ServerBackend, ServerOptions};
+use lease_rows::MySqlRows;
 use row_locks::MySqlRowLocks;
-use rows::MySqlRows;
 use sqlx::mysql::MySqlConnectOptions;
 use std::time::Duration;
 use tenure_core::Background;

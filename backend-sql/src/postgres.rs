@@ -4,32 +4,32 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `rows`, `statements` | the requests of lease rows, each one statement |
-//! | `row_locks`, `row_statements` | the requests of row locks, and their statements |
+//! | `lease_rows`, `lease_statements` | the requests of lease rows, each one statement |
+//! | `row_locks`, `row_lock_statements` | the requests of row locks, and their statements |
 //! | `listener` | the connection that hears of releases |
 //! | `server`, `values` | how a server is connected to and asked; the parameters of a statement |
 //! | `errors` | the meaning of PostgreSQL's errors |
 //! | `url`, `options` | from a URL to options |
 
 mod errors;
+mod lease_rows;
+mod lease_statements;
 mod listener;
 mod options;
+mod row_lock_statements;
 mod row_locks;
-mod row_statements;
-mod rows;
 mod server;
-mod statements;
 mod url;
 mod values;
 
+pub use lease_statements::postgres_schema;
 pub use options::{Durability, PostgresOptions};
-pub use row_statements::postgres_row_schema;
-pub use statements::postgres_schema;
+pub use row_lock_statements::postgres_row_schema;
 
 use crate::server::{Checked, Parts, ServerBackend};
+use lease_rows::PostgresRows;
 use options::Own;
 use row_locks::PostgresRowLocks;
-use rows::PostgresRows;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use std::time::Duration;
 use tenure_core::Background;

@@ -4,10 +4,10 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `rows` | the requests of lease rows, each one statement |
+//! | `lease_rows` | the requests of lease rows, each one statement |
 //! | `file`, `access` | how the file is opened and asked; who may write to it |
 //! | `files` | whether the files that SQLite has open are still those that others see |
-//! | `statements` | the statements of lease rows |
+//! | `lease_statements` | the statements of lease rows |
 //! | `errors` | the meaning of SQLite's errors |
 //! | `url`, `options` | from a URL to options |
 
@@ -15,19 +15,19 @@ mod access;
 mod errors;
 mod file;
 mod files;
+mod lease_rows;
+mod lease_statements;
 mod options;
-mod rows;
-mod statements;
 mod url;
 
+pub use lease_statements::sqlite_schema;
 pub use options::SqliteOptions;
-pub use statements::sqlite_schema;
 
 use crate::lease_rows::LeaseRows;
 use file::File;
 use files::Files;
+use lease_rows::SqliteRows;
 use options::Checked;
-use rows::SqliteRows;
 use sqlx::sqlite::SqliteConnectOptions;
 use std::{fmt, sync::Arc};
 use tenure_core::{

@@ -1,7 +1,11 @@
 //! A command that runs as long as its lock is held.
 
 use crate::{
-    args::HoldOptions, end::End, exit::Failure, job::Job, people::plain, signals::Signals, stderr,
+    args::HoldOptions,
+    exit::Failure,
+    job::{Job, end::End, signals::Signals},
+    people::plain,
+    stderr,
     store::Variables,
 };
 use nix::sys::signal::Signal;

@@ -7,7 +7,7 @@ mod workloads;
 use crate::{
     args,
     exit::{self, Failure},
-    signals::Signals,
+    job::signals::Signals,
     stderr, store, warnings,
 };
 use report::Report;

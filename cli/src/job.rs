@@ -1,12 +1,22 @@
 //! The command's processes.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `end` | how a command is ended, and how soon |
+//! | `helper` | the process that watches over the command, in case that this one dies |
+//! | `signals` | the signals that this process gets |
+//! | `terminal` | which group has the terminal |
+//! | `orphans`, `processes` | children to reap; the processes of a group |
 
-use crate::{
-    exit::Failure,
-    helper::{self, Watcher},
-    orphans, processes, signals, stderr,
-    store::Variables,
-    terminal::Terminal,
-};
+pub(crate) mod end;
+pub(crate) mod helper;
+mod orphans;
+mod processes;
+pub(crate) mod signals;
+mod terminal;
+
+use self::{helper::Watcher, terminal::Terminal};
+use crate::{exit::Failure, stderr, store::Variables};
 use nix::{
     errno::Errno,
     sys::signal::{Signal, killpg},
@@ -101,9 +111,9 @@ impl Job {
         Ok(status)
     }
 
-    /// A command that the terminal stopped gets the terminal, or `tenure` stops with it. So does one that stopped while
-    /// it had the terminal, because the person there waits for a prompt. Any other that was stopped by SIGSTOP is left
-    /// alone: it keeps the lock, until `--max-hold` if that is set.
+    /// If the terminal stopped the command, the command gets the terminal, or `tenure` stops too. `tenure` also stops with
+    /// a command that stopped while it had the terminal: the person there waits for a prompt. A command that SIGSTOP
+    /// stopped otherwise is left alone: it keeps the lock, until `--max-hold` if that is set.
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);

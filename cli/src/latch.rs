@@ -3,8 +3,8 @@
 use crate::{
     args,
     exit::{self, Failure},
+    job::signals::Signals,
     people::plain,
-    signals::Signals,
     stderr, store, waiting, warnings,
 };
 use serde::Serialize;

@@ -8,7 +8,7 @@
 //! | the choice of the store | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`], [`farewell`] |
 //! | `elect`: one leader among many machines, and its reports | [`elect`], [`manager`], [`ready`] |
-//! | the command's processes | [`job`], [`end`], [`helper`], [`signals`], [`terminal`], [`processes`], [`orphans`] |
+//! | the command's processes | [`job`] |
 //! | latches | [`latch`] |
 //! | holders and waiters | [`look`], [`wait`], [`release`], [`people`] |
 //! | completions, manual pages | [`manual`] |
@@ -23,35 +23,29 @@ mod bench;
 mod conformance;
 mod descriptors;
 mod elect;
-mod end;
 mod exit;
 mod farewell;
-mod helper;
 mod job;
 mod latch;
 mod look;
 mod manager;
 mod manual;
-mod orphans;
 mod people;
 mod ping;
-mod processes;
 mod ready;
 mod release;
 mod run;
 mod schema;
-mod signals;
 mod stderr;
 mod store;
-mod terminal;
 mod wait;
 mod waiting;
 mod warnings;
 
 use args::{Args, Command};
 use exit::Failure;
+use job::{helper, signals::Signals};
 use nix::sys::signal::SigSet;
-use signals::Signals;
 use std::process::ExitCode;
 use stderr::{Stderr, Volume};
 

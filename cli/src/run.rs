@@ -5,8 +5,7 @@ use crate::{
     attend::{self, Ending, with_options},
     exit::Failure,
     farewell::{Ended, farewell, quoted},
-    helper,
-    signals::Signals,
+    job::{helper, signals::Signals},
     stderr, store, waiting, warnings,
 };
 use std::{cell::RefCell, process::ExitCode, time::Duration};

@@ -1,6 +1,6 @@
 //! `tenure wait`: waits until a lock is free, without acquiring it.
 
-use crate::{args, exit::Failure, signals::Signals, store, waiting, warnings};
+use crate::{args, exit::Failure, job::signals::Signals, store, waiting, warnings};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{process::ExitCode, time::Duration};
 use tenure::{Locks, Name};

@@ -6,10 +6,8 @@
 //!
 //! | layer | files of `record` |
 //! |---|---|
-//! | locks over a store of records | `records`; how their leases are renewed in `renewals` |
-//! | a record that is read, changed and swapped | `change`, with the text under a key in `edition`, and names to forget in `idle` |
+//! | locks over a store of records | `records` |
 //! | what a text that cannot be read may be | `format` |
-//! | what such a store must do | `store` |
 //! | a record that fits into the columns of a table | `plain` |
 //! | who should ask again after a change | `wake` |
 //! | who waits, and how a waiting client can be told | `queue`, `bell` |
@@ -17,22 +15,17 @@
 //! | the store's clock | `store_time` |
 
 mod bell;
-mod change;
 #[cfg(test)]
 mod damaged;
-mod edition;
 #[cfg(test)]
 mod examples;
 mod format;
-mod idle;
 mod latch;
 #[cfg(test)]
 mod model;
 mod plain;
 mod queue;
 mod records;
-mod renewals;
-mod store;
 mod store_time;
 #[cfg(test)]
 mod tests;
@@ -42,8 +35,7 @@ pub use bell::Bell;
 pub use format::unreadable;
 pub use latch::LatchRecord;
 pub use plain::{Plain, PlainHolder, PlainWaiter};
-pub use records::Records;
-pub use store::{RecordStore, Stored};
+pub use records::{RecordStore, Records, Stored};
 pub use store_time::StoreTime;
 pub use wake::Wake;
 

@@ -31,9 +31,9 @@ const SIGN_OF_LIFE: u32 = 5;
 /// The connections to one server: one per runtime, shared by all its requests.
 ///
 /// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
-/// has become a replica. Here either one ends the connection, and the next request makes another. So does a request
-/// that was given up early, if a `PING` after it is not answered in time either, and a long silence, if the same is
-/// true of the `PING` after that. One attempt to connect serves all its waiters, and goes on if they give up.
+/// has become a replica. Here both end the connection, and the next request opens another. After an early give-up or a
+/// long silence, a `PING` tests the connection, and one that is not answered in time ends it. One attempt to connect
+/// serves all its waiters, and goes on if they give up.
 pub(crate) struct Lane {
     dial: Dial,
     connections: PerRuntime<Mutex<LaneConnection>>,

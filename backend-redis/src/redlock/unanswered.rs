@@ -6,9 +6,9 @@ use tenure_core::{ClaimId, Moment};
 
 /// How many requests for each claim are on their way to one server, or were never answered by it.
 ///
-/// Unlike the doubts about a single server, these begin when a request is sent, because a claim may be withdrawn while
-/// a server's answer may still come. The caller of a single server waits for the answer, so there a doubt begins when
-/// the request is dropped, and an answered request costs nothing.
+/// A majority decides before the slow servers answer, so a claim may be withdrawn meanwhile. So each request is noted
+/// when it is sent. (The doubts about a single server are noted only when a caller gives up, and an answered request
+/// costs nothing.)
 #[derive(Default)]
 pub(crate) struct Unanswered(Mutex<Recent<usize>>);
 

@@ -1,6 +1,6 @@
 //! This process's bell: one connection on which others tell it of releases.
 
-use super::{errors, server::MySql, statements::Statements};
+use super::{errors, lease_statements::Statements, server::MySql};
 use crate::{
     hints::{Hint, Hints},
     lease_rows::batches,

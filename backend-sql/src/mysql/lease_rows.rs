@@ -3,9 +3,9 @@
 use super::{
     bell::OwnBell,
     guesses::{Guess, Guesses},
+    lease_statements::Statements,
     ringer::Ringer,
     server::{Done, MySql, arguments},
-    statements::Statements,
 };
 use crate::{
     hints::Hint,

@@ -2,7 +2,7 @@
 
 use super::{
     errors,
-    row_statements::{END, RowStatements, kill, mark},
+    row_lock_statements::{END, RowStatements, kill, mark},
     server::{Done, MySql, arguments},
 };
 use crate::{

@@ -1,10 +1,10 @@
 //! Lease rows: requests to the server.
 
 use super::{
+    lease_statements::Statements,
     listener::Listener,
     options::{Durability, Own},
     server::{Postgres, arguments, with},
-    statements::Statements,
     values::range,
 };
 use crate::{

@@ -3,7 +3,7 @@
 use super::{
     errors,
     options::Own,
-    row_statements::{RowStatements, application},
+    row_lock_statements::{RowStatements, application},
     server::{Postgres, arguments},
     values::{Values, beside, range, written},
 };

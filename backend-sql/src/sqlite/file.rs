@@ -4,8 +4,8 @@ use super::{
     access,
     errors::{self, Origin},
     files::{Entry, Files, LOOK},
+    lease_statements::Statements,
     options::Checked,
-    statements::Statements,
 };
 use crate::{
     lane::{Server, Verdict},

@@ -1,6 +1,6 @@
 //! Lease rows: requests to the file.
 
-use super::{file::File, options::Checked, statements::Statements};
+use super::{file::File, lease_statements::Statements, options::Checked};
 use crate::{
     lane::{Again, Lane, Server as _},
     lease_rows::{

@@ -1,6 +1,9 @@
 //! The signals that this process receives, as a stream.
 
-use crate::{exit::Failure, orphans, terminal};
+use crate::{
+    exit::Failure,
+    job::{orphans, terminal},
+};
 use nix::sys::signal::Signal;
 use std::{fs, future::poll_fn, io, task::Poll};
 use tokio::signal::unix::{self, SignalKind};

@@ -4,7 +4,7 @@
 //! lends it the terminal and takes it back, as a shell does: [Implementing a Job Control
 //! Shell](https://www.gnu.org/software/libc/manual/html_node/Implementing-a-Shell.html).
 
-use crate::processes;
+use crate::job::processes;
 use nix::{
     sys::signal::{SigSet, Signal, killpg},
     unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp},

@@ -18,7 +18,7 @@ cases!("store":
     claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again,
     late_attempt_for_several_takes_back_nothing_held, reserved_tokens_are_nobody_elses, busy_tells_the_rest,
     renewal_of_more_than_is_held_is_lost, stalled_attempt_sees_who_came, stalled_changes_touch_no_successor,
-    stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(), shortest_lease_is_kept.alone(),
+    stalled_renewal_revives_nothing, late_renewal_leaves_the_name_free, unanswered_release_goes_on.alone(), shortest_lease_is_kept.alone(),
 );
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -337,6 +337,19 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     ensure_matches!(answer, Release::Lost(_), "a release after a late renewal");
     let next = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &next).await
+}
+
+/// A renewal comes after the release, as one does that was on its way.
+async fn late_renewal_leaves_the_name_free(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
+    let late = [granted(store, &claim(&name, LEASE)?).await?];
+    released(store, &late[0]).await?;
+    ensure_matches!(store.renew(&late).await?[..], [Renewal::Lost(_)], "a renewal after the release");
+    let next = granted(outside, &claim(&name, LEASE)?).await?;
+    ensure_matches!(store.renew(&late).await?[..], [Renewal::Lost(_)], "a renewal beside the next holder");
+    released(outside, &next).await
 }
 
 /// A release is cancelled before it is answered, and the session lives on: no lease ends the grant.

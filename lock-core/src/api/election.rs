@@ -74,9 +74,10 @@ impl Election {
 
     /// Runs `work` whenever this candidate leads, until the work has ended by itself during a term.
     ///
-    /// The work is dropped at the moment its term ends, before another can lead; then the candidate campaigns again,
-    /// and its next term starts the work anew. Code that blocks the thread cannot be stopped this way; let it check
-    /// [`Hold::is_held`]. When the work has ended, the candidate resigns.
+    /// The work is dropped when its term is lost: at a deadline, that is before another candidate can lead, and after a
+    /// forced release it may be later. Then the candidate campaigns again, and its next term starts the work anew. Code
+    /// that blocks the thread cannot be stopped this way; let it check [`Hold::is_held`]. When the work has ended, the
+    /// candidate resigns.
     ///
     /// # Cancel safety
     ///

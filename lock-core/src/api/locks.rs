@@ -246,8 +246,8 @@ impl Locks {
 
     /// Ends every grant of `name` by force, and returns its holders.
     ///
-    /// The holders learn of it at their next renewal at the latest, and believe until then that they still hold the
-    /// lock. Only fencing tokens protect the resource meanwhile.
+    /// The holders learn of it at their next renewal or their deadline, whichever is first, and believe until then that
+    /// they still hold the lock. Only fencing tokens protect the resource meanwhile.
     ///
     /// # Cancel safety
     ///

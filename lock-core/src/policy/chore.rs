@@ -34,8 +34,8 @@ pub(super) fn leave<Work>(
             }
         }
     };
-    // Not among the tasks: on an unpolled runtime, it would never end. It is not cancelled when the background takes
-    // over either: once polled again, the runtime may first send the request that this undoes.
+    // Not among the tasks: on an unpolled runtime, it would never end. It stays when the background takes over: the silent
+    // runtime may wake up, send the acquisition late, and must then send this after it.
     let mut first = callers.spawn(first);
     let watch = async move {
         let silent = async { while tokio::time::timeout(patience, polled.notified()).await.is_ok() {} };

@@ -199,7 +199,7 @@ impl Timing {
         Some(self.under_way.swap_remove(at))
     }
 
-    /// Whether a request for less is under way: another renewal would cross that one too.
+    /// Whether a request for a shorter lease is unanswered. The store may carry it out after a renewal that is sent now.
     fn is_crossed(&self) -> bool {
         self.under_way.iter().any(|one| one.asked < self.lease)
     }

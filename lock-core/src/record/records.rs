@@ -1,14 +1,28 @@
 //! A store of locks built on a store of records.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `renewals` | how leases are renewed |
+//! | `change` | a record that is read, changed and swapped |
+//! | `edition`, `idle` | the text under a key; names to forget |
+//! | `store` | what a store of records must do |
 
+mod change;
+mod edition;
+mod idle;
+mod renewals;
+mod store;
 #[cfg(test)]
 mod tests;
 
-use super::{
-    LatchRecord, Record, RecordStore, StoreTime,
+pub use store::{RecordStore, Stored};
+
+use self::{
     change::{Changes, LOCKS, Tries, Write, key_of},
     edition::{Edition, parse},
     renewals::until_of,
 };
+use super::{LatchRecord, Record, StoreTime};
 use crate::{
     contract::{
         Capabilities, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError, Waiter, Wakeup,

@@ -222,8 +222,8 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Capability::Waiting))
     }
 
-    /// Ends every grant of `name` by force, and returns its holders. Their guards learn of it at their next renewal at
-    /// the latest.
+    /// Ends every grant of `name` by force, and returns its holders. Their guards learn of it at their next renewal or
+    /// their deadline, whichever is first.
     ///
     /// Grants with a [lease](crate::Standing::Lease) end together with their claims: until their leases would have expired, a late
     /// attempt of such a claim is answered with [`StoreError::claim_spent`]. If it were granted, the next renewal of the

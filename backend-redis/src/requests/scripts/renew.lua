@@ -1,6 +1,6 @@
 -- Extends the leases of claims that still hold their locks.
--- KEYS: lock, record, lock, record, ... ARGV: seconds to remember records, then claim, token, lease in ms of each, and how
--- its holder relies on having it.
+-- KEYS: lock, record, lock, record, ... ARGV: seconds to remember records, then claim, token, lease in ms of each, and the
+-- mode that its holder relies on.
 -- Answers for each with 1; with the word for what became of it; or, in a list, with the error that it alone met.
 local function renew(lock, record, claim, token, lease, how)
   local value, remember = text_at(lock), math.max(ARGV[1], math.ceil(lease / 500))

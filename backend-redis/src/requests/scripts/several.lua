@@ -110,7 +110,7 @@ local function remove(held, at)
   table.remove(held.ends, at)
 end
 
--- Whether those who hold a lock so have as much as one that is held as `how` says: who has it alone has everything.
+-- Whether a lock with this value is held in a mode as strong as `how`. A holder that has it alone covers all.
 local function covers(value, how)
   return string.find(value, how .. '\n', 1, true) == 1 or string.find(value, 'alone\n', 1, true) == 1
 end
@@ -123,8 +123,8 @@ local function extend(lock, held, at, lease)
   keep(lock, held)
 end
 
--- Extends a claim that may not be one of them, or may have less than it says; answers with whether it did. The others are
--- not looked at where they end before it, as with nearly all renewals.
+-- Extends the claim's lease if its line is here, has not expired, and its mode covers `how`. Answers whether it did. If
+-- this lease then ends last, as it nearly always does, the other lines are not parsed.
 local function renewed(lock, value, claim, lease, how)
   local _, at = string.find(value, '\n' .. claim .. ' ', 1, true)
   local till = at and string.match(value, '^%d+', at + 1)

@@ -60,7 +60,8 @@ impl Holding {
             State::Held | State::Released if life.guards > 0 => Departure::Others(None),
             State::Lost(cause) => Departure::Lost(cause),
             State::Held | State::Released => {
-                // Both at once: an answer on its way is heard by this hold, or keeps the grant from being handed on.
+                // Under one lock: an answer that came before counts, and a request that is still unanswered keeps the grant
+                // from being handed on.
                 let is_unchanged = self.is_unchanged(&life);
                 life.state = State::Released;
                 self.measured.ends(None);

@@ -79,8 +79,8 @@ impl Order {
         Some(estate)
     }
 
-    /// Offers the turn to the first waiter that is polled. Returns how to tell it, and the grant unless that one may have
-    /// it.
+    /// Offers the turn to the first waiter that is polled. Returns the waiter's notifier, and the grant if the
+    /// waiter may not inherit it.
     pub(super) fn offer(&mut self, estate: Passed) -> (Option<Arc<Notify>>, Passed) {
         let Some((number, next)) = self.first() else {
             self.given = Given::Free;

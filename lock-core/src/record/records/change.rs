@@ -1,12 +1,13 @@
 //! A record that is read, changed and swapped, until no other client came first; and names to forget.
 
 use super::{
-    Record, RecordStore, StoreTime,
+    RecordStore,
     edition::{Edition, parse},
     idle::IdleNames,
 };
 use crate::{
     contract::{Moment, Name, StoreError},
+    record::{Record, StoreTime},
     store::Background,
 };
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};

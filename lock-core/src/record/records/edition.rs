@@ -1,7 +1,10 @@
 //! The text under a key: a record and its version.
 
-use super::{StoreTime, Stored, unreadable};
-use crate::contract::StoreError;
+use super::Stored;
+use crate::{
+    contract::StoreError,
+    record::{StoreTime, unreadable},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The content of a key.
@@ -36,14 +39,15 @@ impl<T: Serialize> Edition<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{
+    use super::*;
+    use crate::{
+        contract::Name,
+        record::{
             LatchRecord, Record,
             tests::{CLIENTS, World, modes, steps},
         },
-        *,
+        store::LatchStep,
     };
-    use crate::{contract::Name, store::LatchStep};
     use proptest::{prelude::*, sample::Index};
     use std::{fmt::Debug, num::NonZeroU32};
 

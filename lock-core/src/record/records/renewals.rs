@@ -1,11 +1,12 @@
 //! Renewal over a store of records: many leases at the same time, none of which waits for another's record.
 
 use super::{
-    Record, RecordStore, StoreTime,
+    RecordStore,
     change::{Changes, Write},
 };
 use crate::{
     contract::{Grant, LossCause, Moment, StoreError, lease},
+    record::{Record, StoreTime},
     store::Renewal,
 };
 use futures_util::{StreamExt, stream};

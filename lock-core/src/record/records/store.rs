@@ -1,8 +1,8 @@
 //! The requests of a store that keeps records.
 
-use super::StoreTime;
 use crate::{
     contract::{Capabilities, StoreError},
+    record::StoreTime,
     store::Background,
 };
 use async_trait::async_trait;

@@ -1,9 +1,6 @@
 //! Locks over a store of texts in memory, whose swaps collide, are sent twice, or get no answer.
 
-use super::{
-    super::{Stored, change::PATIENCE},
-    *,
-};
+use super::{change::PATIENCE, *};
 use crate::{
     api::Locks,
     contract::{ClaimId, HolderInfo, LossCause, lease},
