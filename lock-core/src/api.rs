@@ -1,4 +1,5 @@
-//! What programs call. The guard and the hold that they get are the policy's: `policy/guard`, `policy/hold`.
+//! The types that programs use: locks, options, elections. `policy/guard` and `policy/hold` define the guard and the
+//! hold that an acquisition returns.
 //!
 //! Each row uses only those below it:
 //!

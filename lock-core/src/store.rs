@@ -1,4 +1,4 @@
-//! What a store implements, and where its requests run.
+//! The trait that each store implements, and the runtimes that its requests run on.
 //!
 //! | file | what is in it |
 //! |---|---|

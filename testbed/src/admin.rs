@@ -1,4 +1,4 @@
-//! What an administrator of a server can reach, and be told to do.
+//! An administrator of one server: the access, and the orders.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) struct Admin<'a> {
     pub(crate) proxy: Option<&'a Proxy>,
 }
 
-/// What is done to one server.
+/// An order to the administrator of one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     Inject(Injection),

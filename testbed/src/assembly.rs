@@ -33,7 +33,7 @@ pub(crate) type LastFailover =
     for<'a> fn(&'a [Arc<Node>]) -> futures_util::future::BoxFuture<'a, io::Result<u64>>;
 
 impl Assembly {
-    /// An ensemble that somebody else runs.
+    /// An ensemble that the environment names.
     pub(crate) fn foreign() -> Self {
         Self::of(Vec::new())
     }
@@ -47,7 +47,7 @@ impl Assembly {
         Self::over(nodes.into_iter().map(Arc::new).collect())
     }
 
-    /// The same, of which others have these too.
+    /// Servers that know nothing of each other, and that other assemblies may share.
     pub(crate) fn over(members: Vec<Arc<Node>>) -> Self {
         Self { members, links: None, settled: None, last_failover: None, first: 0 }
     }

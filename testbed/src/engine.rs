@@ -42,7 +42,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     async fn remove(self: Box<Self>) -> io::Result<()>;
 }
 
-/// A server that somebody else runs.
+/// A server that the environment names: the testbed can neither start nor kill it.
 #[derive(Debug)]
 pub(crate) struct Given(pub(crate) SocketAddr);
 

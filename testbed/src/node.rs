@@ -54,7 +54,7 @@ pub(crate) struct State {
 }
 
 impl Node {
-    /// A server that somebody else runs, reached through a proxy where nobody notices.
+    /// A server that the environment names. Clients reach it through a proxy, unless TLS or several hosts would reveal one.
     pub(crate) async fn given(
         name: String,
         recipe: Arc<dyn Recipe>,

@@ -7,9 +7,9 @@ use tokio::task::JoinHandle;
 
 /// Longer than any test takes: nothing is gone by itself.
 pub(crate) const LEASE: Duration = Duration::from_mins(10);
-/// In which everything comes that comes at all, on a busy machine too. In a failover the sentinels need a second to find
-/// the master dead, some to agree, and ten more each time that they do not. One that stood still for two seconds does
-/// nothing for thirty.
+/// After this time a test gives up an event, on a busy machine too. In a failover the sentinels need a second to find
+/// the master dead, some to agree, and ten more each time that they do not. A sentinel that stood still for two seconds
+/// does nothing for thirty.
 pub(crate) const HANG: Duration = Duration::from_mins(3);
 
 /// A claim that neither waits nor shares.

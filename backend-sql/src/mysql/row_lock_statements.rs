@@ -170,9 +170,9 @@ impl RowStatements {
     }
 
     /// Begins a transaction that shows its claim, locks the row, and then returns the parts of its
-    /// [`Issue`](crate::row_locks::issue::Issue): a row if it was locked. All of it is one message, but each statement sees what
-    /// was committed before it, so the last one sees the note of the previous holder. The server counts the lease in
-    /// whole seconds.
+    /// [`Issue`](crate::row_locks::issue::Issue): a row if it was locked. All of it is one message, but each statement
+    /// sees what was committed before it, so the last one sees the note of the previous holder. The server counts the
+    /// lease in whole seconds.
     pub(super) fn take(&self, prefix: &str, claim: &Claim, lease: Duration, waits: bool) -> String {
         let text = |text| format!("X'{}'", hexadecimal(text));
         self.take

@@ -40,8 +40,8 @@ impl<D: Dialect> ServerOptions<D> {
     /// The range of [`response_timeout`](Self::response_timeout).
     pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
 
-    /// Uses the server and database that `url` names, in the driver's syntax, with default options. For a tenure URL,
-    /// use `from_url`.
+    /// Uses the server and database that `url` names, in the driver's syntax, with default options. Without a database,
+    /// connecting fails with [`Error::InvalidOption`]. For a tenure URL, use `from_url`.
     ///
     /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`,
     /// `sslcert`, `sslkey`, `host` (a directory with a socket), `port` and `application_name`. They mean what they mean

@@ -30,7 +30,7 @@ use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-/// In which everything comes that comes at all, on a busy machine too.
+/// After this time a test gives up an event, on a busy machine too.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// The session by default.
 const USUAL_SESSION: Duration = Duration::from_secs(30);

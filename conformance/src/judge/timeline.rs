@@ -29,7 +29,7 @@ pub(super) struct Track {
     pub(super) client: String,
     /// The waits and holds: from when to when, and whether it is a hold.
     pub(super) bars: Vec<(Stamp, Stamp, bool)>,
-    /// What happened at once, by the letters of [`SIGNS`].
+    /// Events without a duration: the time of each, and its letter in [`SIGNS`].
     pub(super) marks: Vec<(Stamp, char)>,
 }
 
@@ -189,7 +189,7 @@ impl Timeline {
         }
     }
 
-    /// In which column this instant is.
+    /// The column of this instant.
     pub(super) fn place(&self, at: Stamp) -> usize {
         let span = self.to.since(self.from).as_nanos().max(1);
         let into = at.min(self.to).since(self.from).as_nanos();
