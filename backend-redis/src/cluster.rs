@@ -3,10 +3,11 @@
 mod slots;
 
 use crate::{
-    connection::{address::Address, lane::Answer},
+    connection::{address::Address, link::Answer},
+    doubts::Doubts,
     options::{CheckedOptions, RedisOptions},
     requests::keys,
-    server::{Doubts, Nodes, Redirect, Server, fitness, redirect, took_no_requests},
+    server::{Nodes, Redirect, Server, fitness, redirect, took_no_requests},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
@@ -129,7 +130,7 @@ impl Cluster {
     pub(crate) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         let key = fitness::key(self.prefix());
         let (_, server) = self.server(keys::slot_of(&key)).await?;
-        fitness::check(&server.lane, &server.scripts, self.prefix(), true).await.map(drop)
+        fitness::check(&server.link, &server.scripts, self.prefix(), true).await.map(drop)
     }
 
     /// The holders of all names that begin with `prefix`, sorted by name.

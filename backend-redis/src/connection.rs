@@ -7,7 +7,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `lane` | the connection for requests |
+//! | `link` | the connection for requests |
 //! | `pipelined`, `together` | which requests are sent together: in one write, and calls of one script as one call |
 //! | `subscriptions` | the connection for messages, which all waiters of a client share |
 //! | `failovers` | connections to the sentinels, which announce a new master |
@@ -23,8 +23,8 @@ pub(crate) mod connecting;
 pub(crate) mod dial;
 pub(crate) mod errors;
 pub(crate) mod failovers;
-pub(crate) mod lane;
 pub(crate) mod last_words;
+pub(crate) mod link;
 pub(crate) mod notices;
 pub(crate) mod pipelined;
 pub(crate) mod pubsub;

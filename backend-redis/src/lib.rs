@@ -43,7 +43,7 @@
 //! | `options`, `url` | [`RedisOptions`], and how a URL becomes options |
 //! | `connection` | addresses, connections, Sentinel, messages to waiters, the meaning of errors |
 //! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
-//! | `recent` | notes about claims, kept while a request may still arrive |
+//! | `doubts` | requests without an answer, which may still arrive |
 //! | `timing` | the times that the others must agree on |
 //! | `fence` | [`Fence`], which uses none of the others |
 
@@ -52,9 +52,9 @@
 mod backend;
 mod cluster;
 mod connection;
+mod doubts;
 mod fence;
 mod options;
-mod recent;
 mod redlock;
 mod requests;
 mod server;

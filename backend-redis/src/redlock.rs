@@ -14,7 +14,6 @@
 //! | `voters`, `quorum` | all servers, asked at once; how many are enough |
 //! | `url`, `options` | from a URL to options |
 //! | `voter` | one server, and the requests to it |
-//! | `unanswered`, `renewing` | the attempts and the renewals that it has not answered |
 //! | `pending` | the endings that it has not confirmed |
 //! | `identity` | which server answers at an address |
 
@@ -28,9 +27,7 @@ mod pending;
 mod people;
 mod quorum;
 mod renewal;
-mod renewing;
 mod tally;
-mod unanswered;
 mod url;
 mod voter;
 mod voters;

@@ -13,11 +13,9 @@
 //! | `holders`, `latch` | holders and waiters; latches |
 //! | `replication` | grants that count only once replicas have them |
 //! | `fitness` | whether a server can keep locks |
-//! | `doubts` | claims with a request that may still be on its way |
 //! | `nodes`, `redirect` | the other nodes of a Cluster, and when they are to be asked |
 
 mod attempt;
-mod doubts;
 mod ending;
 pub(crate) mod fitness;
 mod holders;
@@ -29,7 +27,6 @@ mod replication;
 mod several;
 mod wait;
 
-pub(crate) use doubts::Doubts;
 pub(crate) use nodes::Nodes;
 pub(crate) use redirect::{Redirect, is_moving, redirect, took_no_requests};
 pub(crate) use renewal::RENEW_BATCH;
@@ -40,10 +37,11 @@ use crate::{
         dial::Endpoint,
         errors::Failure,
         failovers::Failovers,
-        lane::{Answer, Lane},
+        link::{Answer, Link},
         notices::QueuedClaims,
         subscriptions::{Listening, Subscriptions},
     },
+    doubts::Doubts,
     options::CheckedOptions,
     requests::{
         keys,
@@ -61,7 +59,7 @@ use tenure_core::{Background, ClaimId, Name, StoreError};
 /// One server, and this client's state for it.
 pub(crate) struct Server {
     pub(crate) options: CheckedOptions,
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) link: Arc<Link>,
     pub(crate) subscriptions: Subscriptions,
     /// Set if sentinels name the master.
     failovers: Option<Failovers>,
@@ -69,7 +67,7 @@ pub(crate) struct Server {
     queued: QueuedClaims,
     /// Set if replicas must have a grant before it counts.
     replication: Option<Replication>,
-    doubts: Doubts,
+    pub(crate) doubts: Doubts,
     /// All nodes of the Cluster, if this is one of them.
     nodes: Option<Arc<Nodes>>,
     /// This client's id, for hand-overs to it.
@@ -79,8 +77,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(endpoint: Endpoint, options: CheckedOptions, background: &Background) -> Self {
-        let lane = Arc::new(Lane::new(options.dial(endpoint)));
-        Self::with(None, lane, options, Doubts::default(), background)
+        let link = Arc::new(Link::new(options.dial(endpoint)));
+        Self::with(None, link, options, Doubts::default(), background)
     }
 
     /// One node of a Cluster.
@@ -91,24 +89,24 @@ impl Server {
         doubts: Doubts,
         background: &Background,
     ) -> Result<Self, StoreError> {
-        let lane = nodes.at(address)?;
-        Ok(Self::with(Some(Arc::clone(nodes)), lane, options, doubts, background))
+        let link = nodes.at(address)?;
+        Ok(Self::with(Some(Arc::clone(nodes)), link, options, doubts, background))
     }
 
     fn with(
         nodes: Option<Arc<Nodes>>,
-        lane: Arc<Lane>,
+        link: Arc<Link>,
         options: CheckedOptions,
         doubts: Doubts,
         background: &Background,
     ) -> Self {
-        let (dial, queued, in_cluster) = (lane.dial().clone(), QueuedClaims::default(), nodes.is_some());
+        let (dial, queued, in_cluster) = (link.dial().clone(), QueuedClaims::default(), nodes.is_some());
         let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
         Self {
             replication: wanted.map(|wanted| Replication::new(dial.clone(), wanted)),
             failovers: Failovers::of(&dial, background),
             subscriptions: Subscriptions::new(dial, in_cluster, queued.clone(), background.clone()),
-            lane,
+            link,
             scripts: Scripts::new(options.fair, in_cluster),
             queued,
             doubts,
@@ -145,7 +143,7 @@ impl Server {
         if let Some(replication) = &self.replication {
             replication.disconnect();
         }
-        self.lane.disconnect();
+        self.link.disconnect();
     }
 
     /// Begins a call with every key of a name that the script may need. Also returns the lock's key.
@@ -172,10 +170,10 @@ impl Server {
 
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
         self.listen_to_failovers();
-        match self.lane.run(script, call, about).await {
+        match self.link.run(script, call, about).await {
             Err(failure) => match self.asked_to_ask(&failure) {
                 // A first copy may have been carried out before the slot began to move.
-                Some(lane) => match lane.run_asking(script, call, about).await {
+                Some(link) => match link.run_asking(script, call, about).await {
                     Ok(answer) => Ok(Answer { resent: answer.resent || failure.in_doubt, ..answer }),
                     Err(next) => Err(Failure { in_doubt: next.in_doubt || failure.in_doubt, ..next }),
                 },
@@ -192,7 +190,7 @@ impl Server {
     }
 
     /// The node to which the slot of a request is moving, if that is why it failed.
-    fn asked_to_ask(&self, failure: &Failure) -> Option<Arc<Lane>> {
+    fn asked_to_ask(&self, failure: &Failure) -> Option<Arc<Link>> {
         match redirect(&failure.error)? {
             Redirect::Ask(address) => self.nodes.as_ref()?.at(&address).ok(),
             Redirect::Moved(_) => None,

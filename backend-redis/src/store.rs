@@ -49,7 +49,7 @@ impl Store {
 
     pub(crate) fn url(&self) -> String {
         match self {
-            Self::One(server) => server.lane.dial().url(),
+            Self::One(server) => server.link.dial().url(),
             Self::Cluster(cluster) => cluster.url(),
         }
     }
@@ -57,7 +57,7 @@ impl Store {
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         match self {
             Self::One(server) => {
-                fitness::check(&server.lane, &server.scripts, &server.options.prefix, false).await.map(drop)
+                fitness::check(&server.link, &server.scripts, &server.options.prefix, false).await.map(drop)
             }
             Self::Cluster(cluster) => cluster.check().await,
         }

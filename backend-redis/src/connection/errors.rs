@@ -2,7 +2,7 @@
 
 use super::tls;
 use redis::{ErrorKind, RedisError};
-use std::{error::Error as _, io, sync::Arc};
+use std::{error::Error, fmt, io, sync::Arc};
 use tenure_core::StoreError;
 
 /// Why a request has no answer, or no usable one.
@@ -27,14 +27,25 @@ impl From<Failure> for StoreError {
 }
 
 /// The meaning of a failed request.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}")]
+#[derive(Debug)]
 pub(crate) struct Explanation {
     what: String,
     /// Whether the server that failed speaks TLS.
     pub(crate) tls: bool,
-    #[source]
     pub(crate) source: RedisError,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for Explanation {
+    /// The error behind it, unless this has all its words.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        if self.what.contains(&words(&self.source)) { self.source.source() } else { Some(&self.source) }
+    }
 }
 
 /// The kind of a failure: the server's error, or the end of the connection.
@@ -234,6 +245,11 @@ fn bad_record(detail: &str) -> String {
     )
 }
 
+/// The error without the kind that the `redis` crate writes before its detail.
+pub(super) fn words(error: &RedisError) -> String {
+    error.to_string().replacen(&format!(" - {:?}: ", error.kind()), ": ", 1)
+}
+
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = error.source()?;
     match source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
@@ -294,6 +310,7 @@ impl ServerName {
 
     fn what(&self, trouble: Trouble, source: &RedisError) -> String {
         let Self { address, database, .. } = self;
+        let said = words(source);
         match trouble {
             Trouble::Silent if self.tls => {
                 format!(
@@ -306,16 +323,16 @@ impl ServerName {
                 self.reasons_to_hang_up()
             ),
             Trouble::Full => {
-                format!("{address} has reached its limit of clients ({source}); raise its maxclients")
+                format!("{address} has reached its limit of clients ({said}); raise its maxclients")
             }
             Trouble::Denied => format!(
-                "{address} refuses clients from other machines ({source}); set a password on the server, or connect from \
+                "{address} refuses clients from other machines ({said}); set a password on the server, or connect from \
                  its own machine"
             ),
             Trouble::Garbled if self.tls => {
                 let advice = io_error(source).and_then(tls::advice);
                 let advice = advice.unwrap_or("check its certificate, or write redis: if it has no TLS");
-                format!("TLS handshake with {address} failed: {source}; {advice}")
+                format!("TLS handshake with {address} failed: {said}; {advice}")
             }
             Trouble::Garbled => {
                 format!("{address} does not speak the Redis protocol; if it requires TLS, write rediss:")
@@ -327,7 +344,7 @@ impl ServerName {
             Trouble::ReadOnly => format!(
                 "{address} is a read-only replica; give the master's address, or use redis+sentinel: if there are sentinels"
             ),
-            Trouble::NotReady => format!("{address} is not ready: {source}"),
+            Trouble::NotReady => format!("{address} is not ready: {said}"),
             // The `redis` crate does not keep the server's words.
             Trouble::Refused => format!(
                 "{address} refused the user or the password; check them, or omit them if the server has none"
@@ -336,7 +353,7 @@ impl ServerName {
                 "{address} requires a password; write redis://USER:PASSWORD@HOST, or give a password_file"
             ),
             Trouble::Forbidden => format!(
-                "{address} denies this user a permission that locks need ({source}; see its ACL LOG); allow the user keys \
+                "{address} denies this user a permission that locks need ({said}; see its ACL LOG); allow the user keys \
                  and channels that begin with the prefix, and the commands that https://docs.rs/tenure-redis lists"
             ),
             Trouble::NoDatabase => {
@@ -344,20 +361,20 @@ impl ServerName {
             }
             Trouble::BadRecord => bad_record(source.detail().unwrap_or_default()),
             Trouble::WrongType => {
-                format!("{address}: a key holds no lock, so another program uses it ({source})")
+                format!("{address}: a key holds no lock, so another program uses it ({said})")
             }
             Trouble::OutOfMemory => format!("{address} has no memory left; raise its maxmemory"),
             Trouble::CannotSave => {
                 format!("{address} cannot save to its disk, and accepts no writes until it can; see its log")
             }
-            Trouble::Moving => format!("{address}: the slot is moving to another node ({source})"),
+            Trouble::Moving => format!("{address}: the slot is moving to another node ({said})"),
             Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
             Trouble::CrossSlot => format!(
                 "{address} keeps these names in different shards, so they need separate requests; if it is a node of a \
                  Redis Cluster, write redis+cluster:"
             ),
-            Trouble::Cut => format!("no connection to {address}: {source}"),
-            Trouble::Other => format!("{address}: {source}"),
+            Trouble::Cut => format!("no connection to {address}: {said}"),
+            Trouble::Other => format!("{address}: {said}"),
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::{
     address::Address,
     connecting::connect,
-    errors::{ServerName, Trouble},
+    errors::{ServerName, Trouble, words},
     pubsub::{self, Heard, Refused, Sink},
     tls::Certificates,
 };
@@ -301,7 +301,7 @@ impl Failed {
         self.reasons.push(match Trouble::of(error) {
             Trouble::Silent => format!("{sentinel}: no answer in time"),
             _ if detail.contains("unknown command") => format!("{sentinel}: it is not a sentinel"),
-            _ => format!("{sentinel}: {error}"),
+            _ => format!("{sentinel}: {}", words(error)),
         });
     }
 
@@ -312,7 +312,7 @@ impl Failed {
             return (ErrorKind::InvalidClientConfig, "no sentinel knows this service", what).into();
         }
         let kind = if self.silent { ErrorKind::Io } else { ErrorKind::InvalidClientConfig };
-        (kind, "no sentinel names the master", reasons).into()
+        (kind, "no sentinel names it", reasons).into()
     }
 }
 

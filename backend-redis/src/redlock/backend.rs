@@ -65,7 +65,7 @@ impl RedlockBackend {
     pub async fn connect(options: RedlockOptions) -> Result<Self, Error> {
         let voters = Voters::new(options.check()?);
         let addresses: Vec<_> = voters.all.iter().map(|voter| voter.address()).collect();
-        let names: Vec<_> = voters.all.iter().map(|voter| voter.server.lane.dial().server_name()).collect();
+        let names: Vec<_> = voters.all.iter().map(|voter| voter.server.link.dial().server_name()).collect();
         let scheme = if names.iter().all(|name| name.tls) { "rediss+redlock" } else { "redlock" };
         let database = names[0].database;
         let address: Arc<str> = format!("{scheme}://{}/{database}", addresses.join(",")).into();

@@ -1,17 +1,13 @@
 //! One of the servers, and the requests to it.
 
-use super::{
-    identity::Identities,
-    pending::PendingEndings,
-    renewing::{OpenRenewals, Renewing},
-    unanswered::Unanswered,
-};
+use super::{identity::Identities, pending::PendingEndings};
 use crate::{
     connection::{
         dial::Endpoint,
         errors::Failure,
-        lane::{Answer, Connection},
+        link::{Answer, Connection},
     },
+    doubts::Renewing,
     options::{CheckedOptions, RedisOptions},
     requests::{
         arguments::{arg_claim, millis},
@@ -32,8 +28,6 @@ pub(crate) struct Voter {
     ask: Script,
     raise: Script,
     end: Script,
-    unanswered: Unanswered,
-    renewals: OpenRenewals,
     pub(crate) pending: PendingEndings,
     /// Shared by all the servers of the list.
     identities: Arc<Identities>,
@@ -76,8 +70,6 @@ impl Voter {
             ask: Script::new(&[ISSUE, ATTEMPTS, include_str!("scripts/ask.lua")]),
             raise: Script::new(&[TOKENS, include_str!("scripts/raise.lua")]),
             end: Script::new(&[PUBLISH, TELL, TEXT_AT, ATTEMPTS, include_str!("scripts/end.lua")]),
-            unanswered: Unanswered::default(),
-            renewals: OpenRenewals::default(),
             pending: PendingEndings::default(),
             identities,
         })
@@ -85,24 +77,24 @@ impl Voter {
 
     /// The address, for people.
     pub(crate) fn address(&self) -> Arc<str> {
-        self.server.lane.dial().server_name().address
+        self.server.link.dial().server_name().address
     }
 
     /// Checks that it can keep locks, and that no other address leads to the same server.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
-        let Server { lane, scripts, options, .. } = &self.server;
-        self.identify(&fitness::check(lane, scripts, &options.prefix, false).await?).await
+        let Server { link, scripts, options, .. } = &self.server;
+        self.identify(&fitness::check(link, scripts, &options.prefix, false).await?).await
     }
 
     /// Checks the latter for the server that has answered on this connection.
     async fn identify(&self, connection: &Connection) -> Result<(), StoreError> {
-        let run_id = fitness::identity(&self.server.lane, connection).await?;
+        let run_id = fitness::identity(&self.server.link, connection).await?;
         self.identities.learn(&self.address(), run_id)
     }
 
     /// From here on the claim is open at this server, even if the request is never made.
     pub(crate) fn will_ask(&self, claim: ClaimId) {
-        self.unanswered.asked(claim);
+        self.server.doubts.ask(claim);
     }
 
     /// The first round: asks to hold the lock here. Call [`will_ask`](Self::will_ask) first.
@@ -110,13 +102,13 @@ impl Voter {
         let (mut call, lock) = self.server.call(&self.ask, &claim.name);
         arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(HolderText(&claim.holder));
         call.arg(self.server.remember(claim.lease)).arg(attempt);
-        let answer = self.server.lane.run(&self.ask, &call, &lock).await;
+        let answer = self.server.link.run(&self.ask, &call, &lock).await;
         let in_doubt = match &answer {
             Ok(Answer { resent, .. }) => *resent,
             Err(Failure { in_doubt, .. }) => *in_doubt,
         };
         if !in_doubt {
-            self.unanswered.answered(claim.id);
+            self.server.doubts.answered(claim.id);
         }
         let Answer { value, connection, .. } = answer?;
         let vote = vote(&value, in_doubt)?;
@@ -128,13 +120,13 @@ impl Voter {
     pub(crate) async fn raise(&self, claim: &Claim, token: Token) -> Result<bool, Failure> {
         let (mut call, lock) = self.server.call(&self.raise, &claim.name);
         arg_claim(&mut call, claim.id).arg(token.get()).arg(self.server.remember(claim.lease));
-        let answer = self.server.lane.run(&self.raise, &call, &lock).await?;
+        let answer = self.server.link.run(&self.raise, &call, &lock).await?;
         Ok(replies::yes(&answer.value)?)
     }
 
     /// From here on the renewal is open at this server, until it is answered.
     pub(crate) fn will_renew(&self, grants: &[Grant]) -> Renewing {
-        self.renewals.asked(grants)
+        self.server.doubts.renew(grants)
     }
 
     /// Renews leases here.
@@ -144,19 +136,19 @@ impl Voter {
         renewing: &Renewing,
     ) -> Result<Vec<Renewal>, StoreError> {
         let answers = self.server.renew(grants).await?;
-        Ok(self.renewals.answered(grants, renewing, answers))
+        Ok(self.server.doubts.renewed(grants, renewing, answers))
     }
 
     /// Ends all that a claim's attempts up to this one have here, or may still get.
     pub(crate) async fn end(&self, name: &Name, claim: ClaimId, attempt: u64) -> Result<End, Failure> {
         let (mut call, lock) = self.server.call(&self.end, name);
         arg_claim(&mut call, claim).arg(attempt).arg(self.server.remember(LONGEST_STRAGGLER));
-        if self.unanswered.contains(claim) {
+        if self.server.doubts.contains(claim) {
             call.arg(LONGEST_STRAGGLER.as_secs());
         }
         // The server may still count a waiter of this backend that has just left.
         let gone = u64::from(self.server.subscriptions.is_counted_in_vain(&lock));
-        let Answer { value, resent, .. } = self.server.lane.run(&self.end, &call, &lock).await?;
+        let Answer { value, resent, .. } = self.server.link.run(&self.end, &call, &lock).await?;
         match replies::told(&value)? {
             Some(told) => Ok(End::Ended { awaited: told > gone }),
             // The first request may have ended it. The caller asks again, and knows how to read the answer.

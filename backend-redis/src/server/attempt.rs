@@ -4,7 +4,7 @@ use super::Server;
 use crate::{
     connection::{
         errors::Failure,
-        lane::{Answer, Connection},
+        link::{Answer, Connection},
         subscriptions::Listening,
     },
     requests::{

@@ -2,7 +2,7 @@
 
 use super::{Server, is_moving, redirect};
 use crate::{
-    connection::{errors::Failure, lane::Answer},
+    connection::{errors::Failure, link::Answer},
     requests::{arguments::arg_claim, replies, script::Script},
     timing::LONGEST_STRAGGLER,
 };

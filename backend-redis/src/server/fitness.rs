@@ -3,7 +3,7 @@
 use crate::{
     connection::{
         errors::Failure,
-        lane::{Answer, Connection, Lane},
+        link::{Answer, Connection, Link},
     },
     requests::script::Scripts,
 };
@@ -17,15 +17,15 @@ const OLDEST: u32 = 5;
 /// Asks the server for its version and role, and whether this user has the permissions that locks need. Returns the
 /// connection.
 pub(crate) async fn check(
-    lane: &Lane,
+    link: &Link,
     scripts: &Scripts,
     prefix: &str,
     in_cluster: bool,
 ) -> Result<Connection, StoreError> {
-    match lane.ask(&redis::cmd("INFO")).await {
+    match link.ask(&redis::cmd("INFO")).await {
         Ok(Answer { value, connection, .. }) => {
             if let Some(info) = text(&value) {
-                look_at(&lane.dial().server_name().address, &info, in_cluster)?;
+                look_at(&link.dial().server_name().address, &info, in_cluster)?;
                 // Another task may have asked.
                 let _ = connection.run_id().set(run_id(&info));
             }
@@ -38,17 +38,17 @@ pub(crate) async fn check(
     let key = key(prefix);
     let mut call = scripts.look.call(2, 2 * key.len());
     call.arg(&key).arg(&key);
-    Ok(lane.run(&scripts.look, &call, &key).await?.connection)
+    Ok(link.run(&scripts.look, &call, &key).await?.connection)
 }
 
 /// Returns the `run_id` of the server on a connection, which is new after each start; `None` if it does not tell. It is
 /// asked once.
 pub(crate) async fn identity<'c>(
-    lane: &Lane,
+    link: &Link,
     connection: &'c Connection,
 ) -> Result<Option<&'c str>, StoreError> {
     let ask = || async {
-        match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
+        match link.ask_on(connection, redis::cmd("INFO").arg("server")).await {
             Ok(Answer { value, .. }) => Ok(text(&value).and_then(|info| run_id(&info))),
             Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
             // Some users may not ask this.

@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::{
-    connection::{errors::no_lock, lane::Answer},
+    connection::{errors::no_lock, link::Answer},
     requests::{keys, replies},
 };
 use redis::Value;
@@ -53,7 +53,7 @@ impl Server {
     /// The holders of these names in an answer. A name whose key another program damaged has an unknown holder.
     fn holders_in(&self, answer: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
         replies::holders(answer, names, |name| {
-            let (server, key) = (self.lane.dial().server_name().address, self.lock_key(name));
+            let (server, key) = (self.link.dial().server_name().address, self.lock_key(name));
             let error = format!("another program wrote to the key {key:?}, or to tenure's record of it");
             tracing::warn!(lock.name = %name, %server, error, "cannot tell who holds a name");
         })
@@ -105,7 +105,7 @@ impl Server {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let (next, keys) = replies::page(&self.lane.ask(&scan).await?.value)?;
+            let (next, keys) = replies::page(&self.link.ask(&scan).await?.value)?;
             names.extend(keys.iter().filter_map(|key| keys::name_of(&self.options.prefix, key)));
             if next == 0 {
                 return Ok(names.into_iter().collect());

@@ -1,7 +1,7 @@
 //! The connections to the nodes of a Cluster.
 
 use crate::{
-    connection::{address::Address, lane::Lane},
+    connection::{address::Address, link::Link},
     options::{CheckedOptions, RedisOptions},
 };
 use std::{
@@ -10,11 +10,11 @@ use std::{
 };
 use tenure_core::StoreError;
 
-/// A lane to each known node.
+/// A link to each known node.
 pub(crate) struct Nodes {
     options: RedisOptions,
     checked: CheckedOptions,
-    by_address: Mutex<HashMap<Address, Arc<Lane>>>,
+    by_address: Mutex<HashMap<Address, Arc<Link>>>,
 }
 
 impl Nodes {
@@ -22,29 +22,29 @@ impl Nodes {
         Self { options, checked, by_address: Mutex::default() }
     }
 
-    pub(crate) fn at(&self, address: &Address) -> Result<Arc<Lane>, StoreError> {
+    pub(crate) fn at(&self, address: &Address) -> Result<Arc<Link>, StoreError> {
         let mut known = self.by_address();
-        if let Some(lane) = known.get(address) {
-            return Ok(Arc::clone(lane));
+        if let Some(link) = known.get(address) {
+            return Ok(Arc::clone(link));
         }
         let endpoint = self.options.endpoint_at(address).map_err(StoreError::failed)?;
-        let lane = Arc::new(Lane::new(self.checked.dial(endpoint)));
-        known.insert(address.clone(), Arc::clone(&lane));
-        Ok(lane)
+        let link = Arc::new(Link::new(self.checked.dial(endpoint)));
+        known.insert(address.clone(), Arc::clone(&link));
+        Ok(link)
     }
 
     /// Drops all nodes but these.
     pub(crate) fn keep(&self, these: &[&Address]) {
-        self.by_address().retain(|address, lane| {
+        self.by_address().retain(|address, link| {
             let stays = these.contains(&address);
             if !stays {
-                lane.disconnect();
+                link.disconnect();
             }
             stays
         });
     }
 
-    fn by_address(&self) -> MutexGuard<'_, HashMap<Address, Arc<Lane>>> {
+    fn by_address(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
         self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

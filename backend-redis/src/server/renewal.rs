@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::{
-    connection::lane::Answer,
+    connection::link::Answer,
     requests::{
         arguments::{arg_claim, millis},
         keys,
@@ -33,7 +33,7 @@ impl Server {
         let Answer { value, resent, .. } = self.run(script, &call, &about).await?;
         let answers = replies::renewals(&value, grants.iter().map(|grant| grant.mode))?;
         let failed = |(grant, error): (&Grant, String)| {
-            let (name, server) = (&grant.name, self.lane.dial().server_name());
+            let (name, server) = (&grant.name, self.link.dial().server_name());
             let (code, detail) = error.split_once(' ').unwrap_or((&error, ""));
             let refusal = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
             let (error, server) = (server.explain_for(&self.lock_key(name), refusal), server.address);

@@ -4,7 +4,7 @@ use crate::{
     connection::{
         dial::Dial,
         errors::Failure,
-        lane::{Answer, Connection, Lane},
+        link::{Answer, Connection, Link},
     },
     requests::{arguments::millis, replies::unexpected, script::Script},
 };
@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 /// another. One answer counts for every attempt that was granted before the `WAIT` was sent: however many wait, each
 /// waits for at most two.
 pub(crate) struct Replication {
-    lane: Arc<Lane>,
+    link: Arc<Link>,
     wanted: u32,
     patience: Duration,
     last: PerRuntime<Mutex<Option<ReplicaCount>>>,
@@ -39,19 +39,19 @@ impl Replication {
     pub(crate) fn new(dial: Dial, wanted: u32) -> Self {
         // An attempt may have to wait behind one `WAIT`, and then for two more.
         let patience = (dial.response_timeout / 4).max(Duration::from_millis(1));
-        Self { lane: Arc::new(Lane::new(dial)), wanted, patience, last: PerRuntime::new() }
+        Self { link: Arc::new(Link::new(dial)), wanted, patience, last: PerRuntime::new() }
     }
 
     /// Makes an attempt.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
-        self.lane.run(script, call, about).await
+        self.link.run(script, call, about).await
     }
 
     /// Returns how many replicas have the writes of requests already answered on that connection. Waits a while for as
     /// many as are wanted.
     pub(crate) async fn count(&self, connection: Connection) -> Result<u32, StoreError> {
         let answered = Moment::now();
-        let (lane, last) = (Arc::clone(&self.lane), self.last.get(Mutex::default));
+        let (link, last) = (Arc::clone(&self.link), self.last.get(Mutex::default));
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wanted).arg(millis(self.patience));
         // In a task, so that a caller that is not polled does not hold up the others.
@@ -63,7 +63,7 @@ impl Replication {
             {
                 return Ok(count.had);
             }
-            let Answer { value, sent, .. } = lane.ask_on(&connection, &wait).await?;
+            let Answer { value, sent, .. } = link.ask_on(&connection, &wait).await?;
             let had = acknowledged(&value)?;
             *last = Some(ReplicaCount { connection: connection.number, asked: sent, had });
             Ok::<_, StoreError>(had)
@@ -74,19 +74,19 @@ impl Replication {
 
     /// An error unless this many are enough.
     pub(crate) fn judge(&self, had: u32, what: &str, then: &str) -> Result<(), StoreError> {
-        let Self { lane, wanted, patience, .. } = self;
+        let Self { link, wanted, patience, .. } = self;
         if had >= *wanted {
             return Ok(());
         }
         Err(StoreError::unavailable(format!(
             "{had} of {wanted} replicas confirmed {what} within {patience:?}, so {then}; check the replicas of {}, or \
              require fewer (replicas=)",
-            lane.dial().server_name().address
+            link.dial().server_name().address
         )))
     }
 
     pub(crate) fn disconnect(&self) {
-        self.lane.disconnect();
+        self.link.disconnect();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Several names in one call.
 
-use super::{Server, doubts::Asking, redirect::is_of_many_shards};
+use super::{Server, redirect::is_of_many_shards};
 use crate::{
-    connection::{errors::Failure, lane::Answer},
+    connection::{errors::Failure, link::Answer},
+    doubts::Asking,
     requests::{
         arguments::{arg_claim, millis},
         keys,

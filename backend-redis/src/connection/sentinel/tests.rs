@@ -5,7 +5,7 @@ use crate::{
     connection::{
         dial::{Dial, Endpoint},
         failovers::Failovers,
-        lane::{Answer, Lane},
+        link::{Answer, Link},
     },
     requests::replies::any,
 };
@@ -144,7 +144,7 @@ async fn announcing(
     (Address::Network { host: "127.0.0.1".into(), port, tls: false }, named, asked)
 }
 
-/// The way to the master that these sentinels name, which all lanes of a client share.
+/// The way to the master that these sentinels name, which all links of a client share.
 fn dial(sentinels: Vec<Address>) -> Dial {
     let access = Access {
         tls: false,
@@ -157,8 +157,8 @@ fn dial(sentinels: Vec<Address>) -> Dial {
 }
 
 /// Which master answers.
-async fn answers(lane: &Lane) -> String {
-    let Answer { value, .. } = lane.ask(&redis::cmd("PING")).await.map_err(|failure| failure.error).unwrap();
+async fn answers(link: &Link) -> String {
+    let Answer { value, .. } = link.ask(&redis::cmd("PING")).await.map_err(|failure| failure.error).unwrap();
     text(&value).unwrap().to_owned()
 }
 
@@ -175,8 +175,8 @@ async fn announced_master_is_looked_for_until_it_is_found() {
     let (one, named, asked) = announcing(old, 1, &announcements).await;
     let (two, _) = sentinel(old, 1).await;
     let dial = dial(vec![one, two]);
-    let lane = Lane::new(dial.clone());
-    assert_eq!(answers(&lane).await, "old");
+    let link = Link::new(dial.clone());
+    assert_eq!(answers(&link).await, "old");
     asked.notified().await;
     let failovers = Failovers::of(&dial, &Background::new()).unwrap();
     let moved = dial.moved();
@@ -188,7 +188,7 @@ async fn announced_master_is_looked_for_until_it_is_found() {
     in_time(asked.notified()).await;
     *named.lock().unwrap() = Some((new, 2, "master"));
     in_time(moved).await;
-    assert_eq!(answers(&lane).await, "new");
+    assert_eq!(answers(&link).await, "new");
 }
 
 #[test]
@@ -207,14 +207,14 @@ async fn failover_before_the_subscription_is_noticed() {
     let (old, new) = (master("old").await, master("new").await);
     let (address, named) = sentinel(old, 1).await;
     let dial = dial(vec![address]);
-    let lane = Lane::new(dial.clone());
-    assert_eq!(answers(&lane).await, "old");
+    let link = Link::new(dial.clone());
+    assert_eq!(answers(&link).await, "old");
     let moved = dial.moved();
     *named.lock().unwrap() = Some((new, 2, "master"));
     let failovers = Failovers::of(&dial, &Background::new()).unwrap();
     failovers.listen();
     in_time(moved).await;
-    assert_eq!(answers(&lane).await, "new");
+    assert_eq!(answers(&link).await, "new");
 }
 
 #[tokio::test]
@@ -223,13 +223,13 @@ async fn outdated_sentinel_leads_no_connection_back() {
     let (one, ahead) = sentinel(new, 2).await;
     let (two, _behind) = sentinel(old, 1).await;
     let dial = dial(vec![one, two]);
-    assert_eq!(answers(&Lane::new(dial.clone())).await, "new");
+    assert_eq!(answers(&Link::new(dial.clone())).await, "new");
     // From now on, only the other one counts.
     *ahead.lock().unwrap() = None;
-    assert_eq!(answers(&Lane::new(dial.clone())).await, "new");
+    assert_eq!(answers(&Link::new(dial.clone())).await, "new");
     // All sentinels were set up anew: none knows of the second epoch.
     *ahead.lock().unwrap() = Some((old, 1, "master"));
-    assert_eq!(answers(&Lane::new(dial)).await, "old");
+    assert_eq!(answers(&Link::new(dial)).await, "old");
 }
 
 /// It has the new epoch before it names the new master.
@@ -242,7 +242,7 @@ async fn sentinel_that_leads_a_failover_leads_no_connection_back() {
     for sentinels in [vec![one.clone(), two.clone()], vec![two, one]] {
         let dial = dial(sentinels);
         for _ in 0..2 {
-            assert_eq!(answers(&Lane::new(dial.clone())).await, "new");
+            assert_eq!(answers(&Link::new(dial.clone())).await, "new");
         }
     }
 }
@@ -270,16 +270,16 @@ async fn request_is_sent_again_if_its_server_was_deposed() {
     .await;
     let (address, named) = sentinel(old, 1).await;
     let dial = dial(vec![address]);
-    let (lane, other) = (Lane::new(dial.clone()), Lane::new(dial));
-    let first = lane.ask(&redis::cmd("PING")).await.map_err(|failure| failure.error).unwrap();
+    let (link, other) = (Link::new(dial.clone()), Link::new(dial));
+    let first = link.ask(&redis::cmd("PING")).await.map_err(|failure| failure.error).unwrap();
     let slow = redis::cmd("SLOW");
-    let mut waits = Box::pin(lane.ask(&slow));
+    let mut waits = Box::pin(link.ask(&slow));
     assert!(futures_util::poll!(&mut waits).is_pending());
     asked.notified().await;
     *named.lock().unwrap() = Some((new, 2, "master"));
     assert_eq!(answers(&other).await, "new");
     *deposed.lock().unwrap() = true;
-    let late = lane.ask_on(&first.connection, &slow).await;
+    let late = link.ask_on(&first.connection, &slow).await;
     assert!(late.is_err_and(|failure| failure.in_doubt), "it counts no more");
     let answer = waits.await.map_err(|failure| failure.error).unwrap();
     assert!(answer.resent && text(&answer.value) == Some("new"));

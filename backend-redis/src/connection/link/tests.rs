@@ -17,9 +17,9 @@ const PONG: &str = "+PONG\r\n";
 /// A server's answer to each `PING` on a connection, before it closes the connection.
 type Pongs = &'static [&'static str];
 
-/// The lane to a server that serves these connections, one after another, and closes every further one at once. Each
+/// The link to a server that serves these connections, one after another, and closes every further one at once. Each
 /// `PING` that the server gets notifies the test.
-async fn lane(connections: &'static [Pongs], response_timeout: Duration) -> (Lane, Arc<Notify>) {
+async fn link(connections: &'static [Pongs], response_timeout: Duration) -> (Link, Arc<Notify>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::open(format!("redis://{}", listener.local_addr().unwrap())).unwrap();
     let asked = Arc::new(Notify::new());
@@ -32,7 +32,7 @@ async fn lane(connections: &'static [Pongs], response_timeout: Duration) -> (Lan
             }
         }
     });
-    (Lane::new(Dial::new(Endpoint::Server(Arc::new(client)), LONG, response_timeout)), asked)
+    (Link::new(Dial::new(Endpoint::Server(Arc::new(client)), LONG, response_timeout)), asked)
 }
 
 async fn serve(client: TcpStream, pongs: Pongs, hears: &Notify) {
@@ -59,22 +59,22 @@ fn ping() -> Cmd {
     redis::cmd("PING")
 }
 
-async fn refused(lane: &Lane) -> String {
-    lane.ask(&ping()).await.map(drop).unwrap_err().error.to_string()
+async fn refused(link: &Link) -> String {
+    link.ask(&ping()).await.map(drop).unwrap_err().error.to_string()
 }
 
 #[tokio::test]
 async fn abandoned_attempt_to_connect_fails_no_later_request() {
     // The client connects once more to learn why the server hung up.
-    let (lane, _) = lane(&[&[], &[], &[PONG]], LONG).await;
-    assert!(lane.ask(&ping()).now_or_never().is_none());
-    let here = lane.here();
+    let (link, _) = link(&[&[], &[], &[PONG]], LONG).await;
+    assert!(link.ask(&ping()).now_or_never().is_none());
+    let here = link.here();
     let attempt = match &locked(&here).state {
         ConnectionState::Connecting(attempt) => attempt.clone(),
         _ => panic!("it is connecting"),
     };
     assert!(attempt.await.is_err());
-    lane.ask(&ping()).await.map(drop).map_err(|refusal| refusal.error).expect("it connects again");
+    link.ask(&ping()).await.map(drop).map_err(|refusal| refusal.error).expect("it connects again");
 }
 
 #[tokio::test]
@@ -87,25 +87,25 @@ async fn hang_up_suggests_tls_only_before_any_answer() {
         (&[&[PONG]], true, RESTARTS),
     ];
     for (connections, has_answered, reason) in cases {
-        let (lane, _) = lane(connections, LONG).await;
-        assert!(!has_answered || lane.ask(&ping()).await.is_ok());
-        let said = refused(&lane).await;
+        let (link, _) = link(connections, LONG).await;
+        assert!(!has_answered || link.ask(&ping()).await.is_ok());
+        let said = refused(&link).await;
         assert!(said.contains(&format!("possible reasons: {reason}")), "{said}");
     }
 }
 
 /// Sends a request, and gives it up once the server has it.
-async fn given_up(lane: &Lane, asked: &Notify) {
+async fn given_up(link: &Link, asked: &Notify) {
     let ping = ping();
     tokio::select! {
-        answer = lane.ask(&ping) => panic!("{:?}", answer.map(|answer| answer.value)),
+        answer = link.ask(&ping) => panic!("{:?}", answer.map(|answer| answer.value)),
         () = asked.notified() => {}
     }
 }
 
 /// Waits until the connection has been tested, and returns whether it is still there.
-async fn is_kept(lane: &Lane) -> bool {
-    let here = lane.here();
+async fn is_kept(link: &Link) -> bool {
+    let here = link.here();
     let tested = async {
         while locked(&here).in_doubt != 0 {
             sleep(Duration::from_millis(5)).await;
@@ -117,18 +117,18 @@ async fn is_kept(lane: &Lane) -> bool {
 
 #[tokio::test]
 async fn silent_connection_is_replaced_after_an_abandoned_request() {
-    let (lane, asked) = lane(&[&["", "", ""], &[PONG, PONG]], Duration::from_secs(2)).await;
-    given_up(&lane, &asked).await;
-    assert!(!is_kept(&lane).await);
-    assert!(lane.ask(&ping()).await.is_ok());
+    let (link, asked) = link(&[&["", "", ""], &[PONG, PONG]], Duration::from_secs(2)).await;
+    given_up(&link, &asked).await;
+    assert!(!is_kept(&link).await);
+    assert!(link.ask(&ping()).await.is_ok());
 }
 
 #[tokio::test]
 async fn good_connection_is_kept_after_an_abandoned_request() {
-    let (lane, asked) = lane(&[&["", "+PONG\r\n+PONG\r\n", PONG, PONG]], LONG).await;
-    given_up(&lane, &asked).await;
-    assert!(is_kept(&lane).await);
-    assert!(lane.ask(&ping()).await.is_ok());
+    let (link, asked) = link(&[&["", "+PONG\r\n+PONG\r\n", PONG, PONG]], LONG).await;
+    given_up(&link, &asked).await;
+    assert!(is_kept(&link).await);
+    assert!(link.ask(&ping()).await.is_ok());
 }
 
 /// The clock jumps; the connections are real.
@@ -141,24 +141,24 @@ async fn silence() {
 #[tokio::test]
 async fn idle_connection_is_replaced_if_firewall_dropped_it() {
     // Over the first connection, the server never answers the `PING` of the check.
-    let (lane, _) = lane(&[&[PONG, "", ""], &[PONG]], Duration::from_secs(5)).await;
-    assert!(lane.ask(&ping()).await.is_ok());
+    let (link, _) = link(&[&[PONG, "", ""], &[PONG]], Duration::from_secs(5)).await;
+    assert!(link.ask(&ping()).await.is_ok());
     silence().await;
-    assert!(lane.ask(&ping()).await.is_ok());
+    assert!(link.ask(&ping()).await.is_ok());
 }
 
 #[tokio::test]
 async fn idle_connection_is_kept_if_server_answers() {
-    let (lane, asked) = lane(&[&[PONG, PONG, PONG]], Duration::from_mins(1)).await;
-    assert!(lane.ask(&ping()).await.is_ok());
+    let (link, asked) = link(&[&[PONG, PONG, PONG]], Duration::from_mins(1)).await;
+    assert!(link.ask(&ping()).await.is_ok());
     asked.notified().await;
     silence().await;
     // The check is answered first, and then the request, over the only connection.
-    assert!(lane.ask(&ping()).await.is_ok());
+    assert!(link.ask(&ping()).await.is_ok());
 }
 
-/// A lane to a server that says this to each client at once, and closes the connection.
-async fn lane_to_a_server_that_says(words: &'static str) -> Lane {
+/// A link to a server that says this to each client at once, and closes the connection.
+async fn link_to_a_server_that_says(words: &'static str) -> Link {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::open(format!("redis://:secret@{}", listener.local_addr().unwrap())).unwrap();
     tokio::spawn(async move {
@@ -166,7 +166,7 @@ async fn lane_to_a_server_that_says(words: &'static str) -> Lane {
             let _ = client.write_all(words.as_bytes()).await;
         }
     });
-    Lane::new(Dial::new(Endpoint::Server(Arc::new(client)), LONG, LONG))
+    Link::new(Dial::new(Endpoint::Server(Arc::new(client)), LONG, LONG))
 }
 
 #[tokio::test]
@@ -178,15 +178,15 @@ async fn error_shows_the_last_words_of_a_server() {
         ("-NOAUTH Authentication required.", "requires a password", false),
         ("-ERR a proxy has a reason of its own", "", false),
     ] {
-        let lane = lane_to_a_server_that_says(Box::leak(format!("{words}\r\n").into_boxed_str())).await;
-        let error = lane.ask(&ping()).await.map(drop).unwrap_err().error;
+        let link = link_to_a_server_that_says(Box::leak(format!("{words}\r\n").into_boxed_str())).await;
+        let error = link.ask(&ping()).await.map(drop).unwrap_err().error;
         let cause = error.cause();
         let said = format!("{error}: {}", std::error::Error::source(cause).unwrap());
         let (_, detail) = words.split_once(' ').unwrap();
         assert!(said.contains(detail) && said.contains(meaning), "{words}: {said}");
         assert!(!said.contains("TLS"), "{words}: {said}");
         assert_eq!(error.is_unavailable(), may_pass, "{words}: {said}");
-        let error = lane.dial().subscriptions(false).await.map(drop).unwrap_err();
+        let error = link.dial().subscriptions(false).await.map(drop).unwrap_err();
         assert!(error.to_string().contains(detail), "{words}: {error}");
     }
 }

@@ -34,15 +34,15 @@ const SIGN_OF_LIFE: u32 = 5;
 /// has become a replica. Here both end the connection, and the next request opens another. After an early give-up or a
 /// long silence, a `PING` tests the connection, and one that is not answered in time ends it. One attempt to connect
 /// serves all its waiters, and goes on if they give up.
-pub(crate) struct Lane {
+pub(crate) struct Link {
     dial: Dial,
-    connections: PerRuntime<Mutex<LaneConnection>>,
+    connections: PerRuntime<Mutex<LinkConnection>>,
     /// The number of the last connection.
     last: AtomicU64,
 }
 
 #[derive(Default)]
-struct LaneConnection {
+struct LinkConnection {
     /// The connection's number.
     number: u64,
     state: ConnectionState,
@@ -64,7 +64,7 @@ enum ConnectionState {
 type Attempt = BoxFuture<'static, Result<Opened, RedisError>>;
 type Connecting = Shared<Attempt>;
 
-/// An open connection, as its lane keeps it.
+/// An open connection, as its link keeps it.
 #[derive(Clone)]
 struct Opened {
     requests: Pipelined,
@@ -74,8 +74,8 @@ struct Opened {
     run_id: Arc<OnceCell<Option<String>>>,
 }
 
-/// An open connection. It can still be asked when its lane no longer has it, because another client that shares the
-/// lane has closed.
+/// An open connection. It can still be asked when its link no longer has it, because another client that shares the
+/// link has closed.
 #[derive(Clone)]
 pub(crate) struct Connection {
     /// Unique across runtimes, so that a late failure of an old connection does not end a new one.
@@ -115,7 +115,7 @@ pub(crate) struct Answer {
     pub(crate) connection: Connection,
 }
 
-impl Lane {
+impl Link {
     pub(crate) fn new(dial: Dial) -> Self {
         Self { dial, connections: PerRuntime::new(), last: AtomicU64::new(0) }
     }
@@ -125,7 +125,7 @@ impl Lane {
     }
 
     /// This runtime's connection.
-    fn here(&self) -> Arc<Mutex<LaneConnection>> {
+    fn here(&self) -> Arc<Mutex<LinkConnection>> {
         self.connections.get(Mutex::default)
     }
 
@@ -310,7 +310,7 @@ impl Lane {
         command: &Cmd,
     ) -> Result<Answer, RawFailure> {
         let (sent, number) = (Moment::now(), connection.number);
-        let asked = Asked { lane: self, number, sent, is_awaited: true };
+        let asked = Asked { link: self, number, sent, is_awaited: true };
         let answer = match how {
             Sending::Plain => connection.opened.requests.send(command, None).await,
             Sending::Call(script) => connection.opened.requests.send(command, script.each.as_ref()).await,
@@ -348,7 +348,7 @@ async fn opened(dial: &Dial) -> Result<Opened, RedisError> {
 
 /// Runs in a separate task, so that callers with short waits cannot keep a slow connection from ever being made. If all
 /// of them give up, a later request finds a connection, or none, and never the old outcome.
-fn connecting(here: &Arc<Mutex<LaneConnection>>, number: u64, attempt: Attempt) -> Connecting {
+fn connecting(here: &Arc<Mutex<LinkConnection>>, number: u64, attempt: Attempt) -> Connecting {
     let here = Arc::clone(here);
     let attempt = tokio::spawn(async move {
         let outcome = attempt.await;
@@ -359,7 +359,7 @@ fn connecting(here: &Arc<Mutex<LaneConnection>>, number: u64, attempt: Attempt) 
     attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
 }
 
-impl LaneConnection {
+impl LinkConnection {
     /// Notes how the attempt to connect has ended, unless that is known or it was replaced since.
     fn connected(&mut self, number: u64, outcome: &Result<Opened, RedisError>) {
         if self.number == number && matches!(self.state, ConnectionState::Connecting(_)) {
@@ -380,7 +380,7 @@ impl LaneConnection {
 
 /// A request on its way. If it is given up before it has ended, its connection is tested.
 struct Asked<'a> {
-    lane: &'a Lane,
+    link: &'a Link,
     number: u64,
     sent: Moment,
     is_awaited: bool,
@@ -398,12 +398,12 @@ impl Drop for Asked<'_> {
         if self.is_awaited
             && let Ok(runtime) = Handle::try_current()
         {
-            self.lane.test(self.number, self.sent, &runtime);
+            self.link.test(self.number, self.sent, &runtime);
         }
     }
 }
 
-fn locked(connection: &Mutex<LaneConnection>) -> MutexGuard<'_, LaneConnection> {
+fn locked(connection: &Mutex<LinkConnection>) -> MutexGuard<'_, LinkConnection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
