@@ -10,7 +10,7 @@
 //!
 //! | you look for | it is in |
 //! |---|---|
-//! | the run as a function | [`run`], [`Options`], [`Outcome`], [`Figures`] |
+//! | the run as a function | [`run`], [`check`], [`Options`], [`Outcome`], [`Figures`] |
 //! | the run as a program | `main`, with the feature `command` |
 //! | which faults come when | [`Schedule`], [`AnyFault`] |
 //!
@@ -51,5 +51,5 @@ pub use figures::Figures;
 pub use options::Options;
 pub(crate) use process::is_client;
 pub use process::play_client_if_asked;
-pub use run::{Outcome, run};
+pub use run::{Outcome, check, run};
 pub use schedule::{AnyFault, Means, Planned, Schedule, Track};

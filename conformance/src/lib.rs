@@ -39,7 +39,7 @@
 //! | the list of cases | [`cases()`] |
 //! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Method`] |
 //! | a store in virtual time, whose server and network can be hurt | [`Simulation`] |
-//! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` (a feature) |
+//! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` and `Proxied` (a feature) |
 //! | required stores, and skipped tests | [`is_required`], [`skip`] |
 //! | other processes that hold locks | [`play_victim_if_asked`], [`is_victim`] |
 //! | a check of client histories against the contract | [`judge`] |
@@ -60,7 +60,7 @@
 //! | what a store keeps | `format` |
 //! | in which form a case locks | `form`; `parent`, with which another process ends; `own_runtime` |
 //! | how it reports a broken contract, and how it waits | `check`; `pause`; `stopped_clock`, for what must be pushed |
-//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, the requests; `required` |
+//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `proxied`, one behind a proxy; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, the requests; `required` |
 //! | faults of a server | `saboteur`; `proxy`, on the way to it |
 //! | a protected resource, and the observations of clients | `fence`; `judge` |
 
@@ -82,6 +82,8 @@ mod own_runtime;
 mod parent;
 pub mod pause;
 mod probe;
+#[cfg(feature = "proxy")]
+mod proxied;
 #[cfg(feature = "proxy")]
 pub mod proxy;
 mod report;
@@ -105,6 +107,8 @@ pub use harness::main;
 pub use log::Method;
 pub(crate) use probe::Hints;
 pub use probe::{Fault, Probe};
+#[cfg(feature = "proxy")]
+pub use proxied::Proxied;
 pub use report::{Entry, Report, run};
 pub use required::{is_required, skip};
 pub use simulation::Simulation;

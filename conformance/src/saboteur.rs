@@ -97,6 +97,11 @@ hurts! {
     RestartEach: "restart the members in turn",
     /// Cuts the injection's member of an ensemble off from the others. Clients still reach all of them.
     Partition: "partition",
+    /// Drops what the injection's member of an ensemble says to the others, and lets it hear them. Clients still reach all
+    /// of them. Undone, the connections between members that lost something are reset.
+    Mute: "partition in one direction",
+    /// Makes every client's connection to the injection's member of an ensemble hang.
+    HideOne: "hide one member",
     /// Freezes the injection's member of an ensemble.
     FreezeOne: "freeze one member",
     /// Kills the injection's member of an ensemble.
@@ -117,7 +122,8 @@ impl Hurt {
     ];
 
     /// The faults of a single member of an ensemble.
-    pub const OF_ONE: [Self; 3] = [Self::Partition, Self::FreezeOne, Self::KillOne];
+    pub const OF_ONE: [Self; 5] =
+        [Self::Partition, Self::Mute, Self::HideOne, Self::FreezeOne, Self::KillOne];
 
     /// The faults that end the server's connections when they begin or when they are undone. They are what a store
     /// forgets if its grants last no longer than the connections on which they were made.
@@ -156,6 +162,8 @@ impl Hurt {
                 | Self::Drip
                 | Self::PauseWrites
                 | Self::Partition
+                | Self::Mute
+                | Self::HideOne
                 | Self::FreezeOne
                 | Self::KillOne
         )
@@ -264,8 +272,8 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
     /// Injects a fault.
     async fn inject(&self, injection: Injection) -> Sabotage;
 
-    /// Undoes a fault, if it is there. The [faults of the network](Hurt::NETWORK) and [`Hurt::LoseEnds`] are undone
-    /// together.
+    /// Undoes a fault, if it is there. The [faults of the network](Hurt::NETWORK), [`Hurt::LoseEnds`] and
+    /// [`Hurt::HideOne`] are undone together.
     async fn undo(&self, hurt: Hurt) -> Sabotage;
 
     /// Undoes every fault, in an order that works, and returns when the server serves again.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use tenure_conformance::proxy::{Proxy, Rewrite};
+use tenure_conformance::{
+    proxy::{Flow, Proxy, Rewrite},
+    saboteur::Direction,
+};
 
 /// A proxy for every way from one member to another, one for each kind of traffic.
 #[derive(Debug, Default)]
@@ -23,11 +26,16 @@ impl Links {
         Ok(address)
     }
 
-    /// Cuts this member off from the others, both ways: messages arrive nowhere, and no connection is closed.
-    pub(crate) fn partition(&self, member: usize) {
+    /// Cuts this member off from the others, both ways or only as the sender: messages arrive nowhere, and no connection
+    /// is closed.
+    pub(crate) fn partition(&self, member: usize, still_hears: bool) {
         for ((from, to), proxies) in &self.0 {
-            if (*from == member) != (*to == member) {
-                proxies.iter().for_each(Proxy::half_open);
+            for proxy in proxies.iter().filter(|_| (*from == member) != (*to == member)) {
+                match (still_hears, *from == member) {
+                    (false, _) => proxy.half_open(),
+                    (true, true) => proxy.set(Direction::Requests, Flow::Drop),
+                    (true, false) => proxy.set(Direction::Replies, Flow::Drop),
+                }
             }
         }
     }

@@ -76,7 +76,8 @@ impl Recipe for Mysql {
         self.place().map(|node| node.clients)
     }
 
-    fn may_wipe(&self) -> bool {
+    /// The first node of a Galera cluster would begin another one.
+    fn may_restart(&self) -> bool {
         self.place().is_none()
     }
 

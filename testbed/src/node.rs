@@ -127,8 +127,9 @@ impl Node {
     /// Whether it can be hurt so.
     pub(crate) fn can(&self, hurt: Hurt) -> bool {
         match hurt {
-            Hurt::Freeze | Hurt::Kill => self.is_ours(),
-            Hurt::Wipe => self.is_ours() && self.recipe.may_wipe(),
+            Hurt::Freeze => self.is_ours(),
+            Hurt::Kill => self.is_ours() && self.recipe.may_restart(),
+            Hurt::Wipe => self.can(Hurt::Kill) && self.recipe.may_wipe(),
             hurt if Hurt::NETWORK.contains(&hurt) => self.proxy.is_some(),
             Hurt::LoseEnds => self.proxy.is_some() && !self.recipe.ends().is_empty(),
             hurt => self.recipe.hurts(&self.way).contains(&hurt),

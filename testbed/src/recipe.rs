@@ -34,6 +34,11 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether it finds its place again when it is started a second time.
+    fn may_restart(&self) -> bool {
+        true
+    }
+
     /// Whether it can do without its data.
     fn may_wipe(&self) -> bool {
         true

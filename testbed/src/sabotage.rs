@@ -126,7 +126,8 @@ impl Saboteur for MembersSaboteur {
     fn can(&self, hurt: Hurt) -> bool {
         let members = &self.assembly.members;
         match hurt {
-            Hurt::Partition => self.assembly.links.is_some(),
+            Hurt::Partition | Hurt::Mute => self.assembly.links.is_some(),
+            Hurt::HideOne => members.len() > 1 && self.can(Hurt::HalfOpen),
             Hurt::FreezeOne => members.len() > 1 && self.can(Hurt::Freeze),
             Hurt::KillOne | Hurt::RestartEach => members.len() > 1 && self.can(Hurt::Kill),
             hurt => members.iter().any(|node| node.can(hurt)),
@@ -138,10 +139,11 @@ impl Saboteur for MembersSaboteur {
             hurt if !self.can(hurt) => self.cannot(hurt),
             Hurt::FreezeOne => self.inject_in_one(injection, Hurt::Freeze).await,
             Hurt::KillOne => self.inject_in_one(injection, Hurt::Kill).await,
+            Hurt::HideOne => self.inject_in_one(injection, Hurt::HalfOpen).await,
             Hurt::RestartEach => self.restart_each().await,
-            Hurt::Partition => {
+            hurt @ (Hurt::Partition | Hurt::Mute) => {
                 if let Some(links) = &self.assembly.links {
-                    links.partition(injection.member);
+                    links.partition(injection.member, hurt == Hurt::Mute);
                 }
                 Ok(())
             }
@@ -157,7 +159,7 @@ impl Saboteur for MembersSaboteur {
     async fn undo(&self, hurt: Hurt) -> Sabotage {
         let all = || self.assembly.members.clone();
         match hurt {
-            Hurt::Partition => match &self.assembly.links {
+            Hurt::Partition | Hurt::Mute => match &self.assembly.links {
                 Some(links) => links.rejoin().await.map_err(|error| SabotageError::Failed {
                     what: "the end of the partition".to_owned(),
                     server: self.server(),
@@ -169,6 +171,7 @@ impl Saboteur for MembersSaboteur {
                 self.begin(self.phases().map(<[_]>::to_vec), Order::Undo(Hurt::Kill)).await
             }
             Hurt::FreezeOne => self.tell(all(), Order::Undo(Hurt::Freeze)).await,
+            Hurt::HideOne => self.tell(all(), Order::Undo(Hurt::HalfOpen)).await,
             hurt => self.tell(all(), Order::Undo(hurt)).await,
         }
     }

@@ -5,8 +5,14 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
 };
 use tempfile::TempDir;
+use tenure_conformance::{
+    Proxied,
+    faults::{self, Options},
+    proxy::Proxy,
+};
 use tenure_core::{Backend, Error, Locks};
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 
@@ -96,6 +102,16 @@ async fn over_tls_and_not() {
     assert!(text.contains("write redis:"), "{error:?} {text}");
     let (error, text) = refusal_with(at(&format!("redis://localhost:{port}"))).await;
     assert!(text.contains("rediss:"), "{error:?} {text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contract_is_kept_while_the_network_fails() {
+    let (certificate, [port]) = (Certificate::make(), free_ports());
+    let _server = certificate.server(port, &[("tls-auth-clients", "no")]);
+    let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await.unwrap();
+    let url = format!("rediss://localhost:{}{}", proxy.address().port(), certificate.parameters(false));
+    let subject = Proxied::new(proxy, move || RedisBackend::connect(at(&url)));
+    faults::check(&(Arc::new(subject) as _), &Options::of_the_day().unwrap().short()).await.unwrap();
 }
 
 #[tokio::test]
@@ -223,10 +239,10 @@ async fn sentinel_over_tls() {
     // The master's password, which this sentinel refuses.
     let (error, text) = refusal_with(at(&trusted)).await;
     assert!(
-        text.contains("no sentinel names the master") && text.contains("authentication failed"),
+        text.contains("no sentinel names it") && text.contains("authentication failed"),
         "{error:?} {text}"
     );
     assert!(!text.contains("right"), "{text}");
     let (error, text) = refusal_with(at(&with_password)).await;
-    assert!(text.contains("no sentinel names the master"), "{error:?} {text}");
+    assert!(text.contains("no sentinel names it"), "{error:?} {text}");
 }

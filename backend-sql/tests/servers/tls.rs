@@ -8,15 +8,22 @@ use std::{
     panic::{AssertUnwindSafe, resume_unwind},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
 };
 use tempfile::TempDir;
-use tenure_conformance::skip;
+use tenure_conformance::{
+    Proxied,
+    faults::{self, Options},
+    proxy::Proxy,
+    skip,
+};
 use tenure_core::Error;
 use tenure_testbed::free_port;
 
 cases!("tls":
     each_mode_checks_what_it_says.on(&[Kind::Postgres]).alone(),
     each_mode_for_mariadb_checks_what_it_says.on(&[Kind::Mariadb]),
+    contract_is_kept_while_the_network_fails.on(&[Kind::Mariadb]),
     a_stranger_s_authority_is_refused.on(&[Kind::Mysql]),
     a_server_without_tls_is_refused.on(&[Kind::Postgres, Kind::Mariadb]),
 );
@@ -239,6 +246,21 @@ async fn each_mode_for_mariadb_checks_what_it_says(table: &Table) {
             refused(table, &name, &parameters, &["the authority that issued", "ssl-ca"]).await;
         }
     }
+}
+
+async fn contract_is_kept_while_the_network_fails(table: &Table) {
+    if !Mariadb::is_here() {
+        return;
+    }
+    let certificates = Certificates::make();
+    let server = Mariadb::start(&certificates);
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port).into()).await.unwrap();
+    let url = format!("mariadb://encrypted:tenure@{}/tenure", proxy.address());
+    let parameters = format!("ssl-mode=verify_ca&ssl-ca={}", certificates.authority());
+    until(async || attempt(table, &url, &parameters).await.is_ok()).await;
+    let options = table.options_at(&format!("{url}?{parameters}"));
+    let subject = Proxied::new(proxy, move || options.clone().open());
+    faults::check(&(Arc::new(subject) as _), &Options::of_the_day().unwrap().short()).await.unwrap();
 }
 
 /// The server has made a certificate of its own when it was set up.

@@ -270,7 +270,7 @@ fn tell(args: &Faults, outcome: &Outcome) -> Result<(), BoxError> {
 fn print_plan(schedule: &Schedule) {
     for (track, planned) in schedule.in_order() {
         let (at, lasts) = (planned.at, planned.lasts);
-        let second = planned.network.map(|hurt| format!(", then {} too", AnyFault::Server(hurt)));
+        let second = planned.second.map(|hurt| format!(", then {} too", AnyFault::Server(hurt)));
         let second = second.unwrap_or_default();
         println!("{at:>10.3?}  {:<12} {} ({lasts:?}){second}", format!("{track:?}"), planned.what);
     }

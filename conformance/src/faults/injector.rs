@@ -160,11 +160,11 @@ impl Injector {
                     let fault = self.begin(Event::STORE, planned.what, effect(injection.hurt, &*subject));
                     done(saboteur.inject(injection).await)?;
                     let mut second = None;
-                    if let Some(network) = planned.network {
+                    if let Some(other) = planned.second {
                         self.last_for(planned.lasts / 2).await;
-                        let what = AnyFault::Server(network);
-                        second = Some(self.begin(Event::STORE, what, effect(network.hurt, &*subject)));
-                        done(saboteur.inject(network).await)?;
+                        let what = AnyFault::Server(other);
+                        second = Some(self.begin(Event::STORE, what, effect(other.hurt, &*subject)));
+                        done(saboteur.inject(other).await)?;
                         self.last_for(planned.lasts / 2).await;
                     } else if injection.hurt.lasts() {
                         self.last_for(planned.lasts).await;

@@ -1,7 +1,12 @@
 //! The options of a fault run.
 
-use crate::Subject;
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use crate::{Check, Subject};
+use std::{
+    collections::BTreeSet,
+    env,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// How a fault run goes. The [`default`](Default::default) is right for a store whose requests take a few milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +62,27 @@ impl Options {
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { seed, ..Self::default() }
+    }
+
+    /// The default, with `TENURE_SEED` or, without it, another seed each day (UTC).
+    ///
+    /// # Errors
+    ///
+    /// If `TENURE_SEED` is no number.
+    pub fn of_the_day() -> Check<Self> {
+        const DAY: u64 = 24 * 60 * 60;
+        let seed = match env::var("TENURE_SEED") {
+            Ok(seed) => seed.parse()?,
+            Err(_) => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / DAY,
+        };
+        Ok(Self::seeded(seed))
+    }
+
+    /// One round of eight seconds.
+    #[must_use]
+    pub fn short(self) -> Self {
+        let (round, lease) = (Duration::from_secs(8), Duration::from_millis(500));
+        Self { round, lease, length: Duration::ZERO, ..self }
     }
 
     /// For this long.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Subject,
-    check::{Check, Stop, chain},
+    check::{Check, Stop, chain, ensure},
     judge::{Event, History, Judge, Notes, Recorder, Stamp, Violation, What},
 };
 use futures_util::future::try_join_all;
@@ -79,6 +79,33 @@ pub async fn run(
     };
     run.people.close().await;
     Ok(outcome)
+}
+
+/// Runs, and fails with the seed if a clause is broken, or if too little happened to prove anything.
+///
+/// # Cancel safety
+///
+/// As with [`run`].
+///
+/// # Errors
+///
+/// [`Stop`] also for a violation, with its timeline.
+pub async fn check(subject: &Arc<dyn Subject>, options: &Options) -> Check {
+    let seed = options.seed;
+    let outcome = run(subject, options, |_, _| {}).await.map_err(|stop| match stop {
+        Stop::Failed(why) => Stop::failed(format_args!("seed {seed}: {why}")),
+        Stop::Lacks(need) => Stop::Lacks(need),
+    })?;
+    if let Some(violation) = Judge::smallest(&outcome.violations) {
+        let timeline = violation.timeline(&outcome.history);
+        return Err(Stop::failed(format_args!("seed {seed}: {violation}\n{timeline}")));
+    }
+    let figures = outcome.figures;
+    ensure!(
+        figures.grants > 0 && figures.injected() > 0,
+        "seed {seed}: a run needs grants and faults to prove anything, but had {figures}"
+    );
+    Ok(())
 }
 
 struct Run {

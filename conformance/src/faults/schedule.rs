@@ -92,8 +92,8 @@ pub struct Planned {
     pub lasts: Duration,
     /// The fault itself.
     pub what: AnyFault,
-    /// How the network is hurt too, from halfway on.
-    pub network: Option<Injection>,
+    /// What else is wrong from halfway on: the network, or another member of the ensemble.
+    pub second: Option<Injection>,
 }
 
 /// A fault of any kind.
@@ -172,8 +172,8 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     while at < options.round {
         let lasts = length(track, &mut rng, options, options.round.saturating_sub(at));
         let Some(what) = draw(track, &mut rng, lease, lasts, means) else { break };
-        let network = network(what, &mut rng, lasts, means);
-        planned.push(Planned { at, lasts, what, network });
+        let second = second(what, &mut rng, lasts, means);
+        planned.push(Planned { at, lasts, what, second });
         at += lasts + between(&mut rng, lease / 4, lease * 2);
     }
     planned
@@ -242,17 +242,19 @@ fn injection(hurt: Hurt, rng: &mut Rng, lasts: Duration, means: &Means) -> Injec
     }
 }
 
-/// A second fault for one in three of the server's that last: one of the network, which does not need the server to
-/// carry it out.
-fn network(what: AnyFault, rng: &mut Rng, lasts: Duration, means: &Means) -> Option<Injection> {
+/// A second fault for one in three of the server's that last. The server need not carry it out: it is one of the
+/// network, or of another member after that of a first.
+fn second(what: AnyFault, rng: &mut Rng, lasts: Duration, means: &Means) -> Option<Injection> {
     let AnyFault::Server(first) = what else { return None };
-    let others = Hurt::NETWORK.into_iter().filter(|hurt| *hurt != first.hurt && means.hurts.contains(hurt));
-    let others: Vec<_> = others.collect();
+    let also_of_one: &[Hurt] = if Hurt::OF_ONE.contains(&first.hurt) { &Hurt::OF_ONE } else { &[] };
+    let others = Hurt::NETWORK.iter().filter(|hurt| **hurt != first.hurt).chain(also_of_one);
+    let others: Vec<_> = others.filter(|hurt| means.hurts.contains(hurt)).collect();
     if !first.hurt.lasts() || others.is_empty() || rng.u8(..3) != 0 {
         return None;
     }
-    let hurt = others[rng.usize(..others.len())];
-    Some(injection(hurt, rng, lasts, means))
+    let second = injection(*others[rng.usize(..others.len())], rng, lasts, means);
+    let is_of_same = Hurt::OF_ONE.contains(&second.hurt) && second.member == first.member;
+    Some(if is_of_same { second.hurt.of((first.member + 1) % means.members.max(1)) } else { second })
 }
 
 /// To the millisecond, so that people can read it.

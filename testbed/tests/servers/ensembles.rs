@@ -138,8 +138,9 @@ async fn is_partitioned(server: &Server) {
     assert!(matches!(server.kind(), Kind::ZookeeperEnsemble(3)));
     let members = server.members();
     let mode = async |member: &Member| within(crate::zookeeper::mode(member.address())).await;
-    for cut_off in 0..members.len() {
-        server.saboteur().inject(Hurt::Partition.of(cut_off)).await.unwrap();
+    let each = (0..members.len()).flat_map(|member| [(Hurt::Partition, member), (Hurt::Mute, member)]);
+    for (hurt, cut_off) in each {
+        server.saboteur().inject(hurt.of(cut_off)).await.unwrap();
         // The one that is alone stops serving; the two others serve, under a leader of theirs.
         let parted = async {
             loop {
