@@ -14,17 +14,23 @@ impl Explained {
     pub(crate) fn new(what: String, source: sqlx::Error) -> Self {
         Self { what, source: Said(source) }
     }
+
+    pub(crate) fn no_connection(source: sqlx::Error) -> Self {
+        let source = Said(source);
+        Self { what: format!("no connection: {source}"), source }
+    }
 }
 
-/// Shows of a server's error only its message: the driver adds a line number of the server's own source code.
+/// Leaves out what the driver adds: a line number of the server's own source code, and words before the system's.
 #[derive(Debug)]
 struct Said(sqlx::Error);
 
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_database_error() {
-            Some(error) => f.write_str(error.message()),
-            None => fmt::Display::fmt(&self.0, f),
+        match &self.0 {
+            sqlx::Error::Database(error) => f.write_str(error.message()),
+            sqlx::Error::Io(error) => fmt::Display::fmt(error, f),
+            error => fmt::Display::fmt(error, f),
         }
     }
 }
@@ -42,8 +48,9 @@ mod tests {
     #[test]
     fn source_of_driver_error_stays() {
         let error = std::io::Error::other("connection reset");
-        let explained = Explained::new("no connection".to_owned(), sqlx::Error::Io(error));
+        let explained = Explained::no_connection(sqlx::Error::Io(error));
+        assert_eq!(explained.to_string(), "no connection: connection reset");
         let said = explained.source().expect("the driver's error");
-        assert!(said.to_string().contains("connection reset") && said.source().is_some(), "{said:?}");
+        assert!(said.to_string() == "connection reset" && said.source().is_some(), "{said:?}");
     }
 }

@@ -77,7 +77,7 @@ impl Parts for sqlx::MySql {
     type RowLocks = MySqlRowLocks;
 
     const SCHEMES: &[&str] = &["mysql", "mariadb"];
-    const FORM: &str = "mysql://USER:PASSWORD@HOST:PORT/DATABASE";
+    const FORM: &str = "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
     const PARAMETERS: &[&str] = &["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"];
 
     fn poll((): &()) -> Duration {

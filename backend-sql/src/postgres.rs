@@ -62,7 +62,7 @@ impl Parts for sqlx::Postgres {
     type RowLocks = PostgresRowLocks;
 
     const SCHEMES: &[&str] = &["postgres", "postgresql"];
-    const FORM: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+    const FORM: &str = "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
     const PARAMETERS: &[&str] =
         &["sslmode", "sslrootcert", "sslcert", "sslkey", "host", "port", "application_name"];
 

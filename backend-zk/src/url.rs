@@ -47,8 +47,8 @@ const PARAMETERS: &[Parameter] = &[
         given.with(|options| options.read_write_nodes(word == "read-write"))
     })
     .about(
-        "which of Curator's locks sees exclusive holders: InterProcessMutex or \
-        InterProcessReadWriteLock",
+        "the Curator lock that exclusive holders share: InterProcessMutex (lock) or \
+        InterProcessReadWriteLock (read-write)",
     ),
     Parameter::word("auth", &["digest", "sasl"], "digest", |given, word| Given {
         sasl: word == "sasl",

@@ -1,7 +1,7 @@
 //! How `tenure` ends: its exit codes and its messages, in one place.
 
 use crate::stderr::{self, Volume, detail, say};
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::{
     error::Error as _,
     io::{self, Write},
@@ -12,7 +12,7 @@ use tenure::{Error, Holder};
 /// `show` and `release`: the lock is free. `latch show`: there is no such latch.
 pub(crate) const NOT_HELD: u8 = 1;
 /// Bad input, `EX_USAGE` of `sysexits.h`.
-const USAGE: u8 = 64;
+pub(crate) const USAGE: u8 = 64;
 /// The store is unavailable or failed, `EX_UNAVAILABLE`.
 const UNAVAILABLE: u8 = 69;
 /// The system refused something: a process, a pipe; `EX_IOERR`.
@@ -157,11 +157,20 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             Some(option) if option.starts_with("--") => say(&format!("{option}: {cause}")),
             _ => say(&cause.to_string()),
         }
+    } else if lacks_only_a_command(error) {
+        say("no command after \"--\"; write: tenure run NAME -- COMMAND");
     } else {
         // A help text that is not read to its end is not a failure. Nothing is held yet, so this may block.
         let _ = error.print();
     }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// Whether there is a name and no command: `flock` and `timeout` need no `--` before it.
+fn lacks_only_a_command(error: &clap::Error) -> bool {
+    let missing = [ContextValue::Strings(vec!["<COMMAND>...".to_owned()])];
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && error.get(ContextKind::InvalidArg).is_some_and(|lacks| missing.contains(lacks))
 }
 
 /// The command could not be started.

@@ -237,7 +237,7 @@ impl Report {
             ["--permits".to_owned(), yes(can.permits)],
             ["latches".to_owned(), yes(can.latches)],
             ["several names in one request".to_owned(), yes(can.together)],
-            ["succession inside a process".to_owned(), most(can.succession)],
+            ["succession=N".to_owned(), most(can.succession)],
             ["ls, show, wait".to_owned(), yes(can.listing)],
             ["ls --waiting".to_owned(), yes(can.waiting)],
         ];

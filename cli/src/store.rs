@@ -135,6 +135,10 @@ impl Url {
     /// The failure to open the store. If the store refused a password from a variable, this names the variable, which
     /// may be meant for another server.
     pub(crate) fn failed(&self, error: Error) -> Failure {
+        if matches!(error, Error::InvalidOption { .. }) {
+            let text = "it is part of the store's URL; see: tenure help urls";
+            return Failure::Noted(Box::new(error.into()), text.to_owned());
+        }
         match self.variable {
             Some(variable) if matches!(error, Error::Store { .. }) => {
                 let text = format!("the password is from {variable}; unset that if it is for another server");
@@ -234,9 +238,8 @@ fn named_in_environment() -> Result<Named, Failure> {
         }
         (None, Some(file)) => Ok(Named::File(file.into())),
         (None, None) => Err(Failure::Usage(format!(
-            "{which} empty, so no store is given; use --store or --store-file, set one of {URL} and {FILE}, or unset \
-             them for this user's file (a command under `tenure run` or `tenure elect` gets the store only with \
-             --keep-store)"
+            "{which} empty; give a store with --store or --store-file, or unset {URL} and {FILE} to use this user's \
+             own SQLite file. Under `tenure run` or `tenure elect`, add --keep-store to that command"
         ))),
     }
 }

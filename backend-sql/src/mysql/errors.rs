@@ -234,7 +234,7 @@ fn without_number(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         sqlx::Error::Encode(_) => {
             StoreError::failed(Explained::new(format!("the driver refused the request: {source}"), source))
         }
-        source => StoreError::unavailable(Explained::new(format!("no connection: {source}"), source)),
+        source => StoreError::unavailable(Explained::no_connection(source)),
     }
 }
 

@@ -258,7 +258,7 @@ fn without_code(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
             StoreError::failed(Explained::new(format!("the driver refused the request: {source}"), source))
         }
-        source => StoreError::unavailable(Explained::new(format!("no connection: {source}"), source)),
+        source => StoreError::unavailable(Explained::no_connection(source)),
     }
 }
 

@@ -43,13 +43,13 @@ impl<D: Dialect> ServerOptions<D> {
     /// Uses the server and database that `url` names, in the driver's syntax, with default options. Without a database,
     /// connecting fails with [`Error::InvalidOption`]. For a tenure URL, use `from_url`.
     ///
-    /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`,
+    /// PostgreSQL: `postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE`, with the parameters `sslmode`, `sslrootcert`,
     /// `sslcert`, `sslkey`, `host` (a directory with a socket), `port` and `application_name`. They mean what they mean
     /// to [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS), except that
     /// `sslmode=allow` never encrypts. Parts that the URL leaves out come from libpq's environment variables and from
     /// `~/.pgpass`.
     ///
-    /// MySQL and MariaDB: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`, with the parameters `ssl-mode`,
+    /// MySQL and MariaDB: `mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE`, or `mariadb://…`, with the parameters `ssl-mode`,
     /// `ssl-ca`, `ssl-cert` and `ssl-key`, as in [the servers' own
     /// clients](https://dev.mysql.com/doc/refman/8.0/en/connection-options.html), and `socket`, the path of a socket.
     pub fn new(url: impl Into<String>) -> Self {

@@ -1,6 +1,7 @@
 //! `bench`: helps to choose a store, or to set one up.
 
-use clap::{ValueHint, value_parser};
+use super::common::number;
+use clap::ValueHint;
 use std::{path::PathBuf, time::Duration};
 
 /// Measure how fast a store is, compared with its bare round trip
@@ -19,7 +20,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value = "2", value_parser = seconds, allow_hyphen_values = true)]
     pub(crate) seconds: Duration,
     /// How many tasks acquire locks at once, each with its own name
-    #[arg(long, value_name = "N", default_value = "64", value_parser = value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = number::<2, 1000>, allow_hyphen_values = true)]
     pub(crate) tasks: u32,
     /// Print a JSON object, for programs
     #[arg(long)]

@@ -18,7 +18,7 @@ pub(crate) struct Limit {
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Exit with N instead of 75
-    #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true, value_parser = exit_code, allow_hyphen_values = true)]
     pub(crate) exit_code: u8,
 }
 
@@ -27,6 +27,18 @@ impl Limit {
     pub(crate) fn longest(&self) -> Option<Duration> {
         if self.once { Some(Duration::ZERO) } else { self.wait }
     }
+}
+
+/// A whole number within these bounds.
+pub(super) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|number| (LEAST..=MOST).contains(number)).ok_or_else(|| {
+        let text: String = text.chars().take(40).collect();
+        format!("{text:?} is not a whole number from {LEAST} to {MOST}")
+    })
+}
+
+fn exit_code(text: &str) -> Result<u8, String> {
+    number::<0, 255>(text).map(|code| u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 pub(super) fn label(text: &str) -> Result<String, tenure::Error> {
@@ -89,7 +101,8 @@ mod tests {
             prop_assert!(up_to_a_year(&text).is_ok_and(|given| given <= longest) || up_to_a_year(&text).is_err());
             prop_assert!(lease(&text).is_ok_and(|given| given >= lease::MIN_LEASE) || lease(&text).is_err());
             // A refusal is one line for a terminal.
-            for said in [lease(&text).err(), up_to_a_year(&text).err(), address(&text).err()].into_iter().flatten() {
+            let numbers = [number::<1, 9>(&text).err(), lease(&text).err(), up_to_a_year(&text).err()];
+            for said in numbers.into_iter().chain([address(&text).err()]).flatten() {
                 prop_assert!(!said.chars().any(char::is_control) && said.len() < 600, "{}", said);
             }
         }

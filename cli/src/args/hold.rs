@@ -1,6 +1,6 @@
 //! `run` and `elect`: a command that holds a lock.
 
-use super::common::{Limit, address, label, lease, up_to_a_year};
+use super::common::{Limit, address, label, lease, number, up_to_a_year};
 use clap::{ValueHint, value_parser};
 use std::{ffi::OsString, net::SocketAddr, time::Duration};
 use tenure::Name;
@@ -30,7 +30,7 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
     /// Let up to N commands hold the lock at once; all must give the same N
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<1, { u32::MAX }>, allow_hyphen_values = true)]
     pub(crate) permits: Option<u32>,
     #[command(flatten)]
     pub(crate) limit: Limit,
@@ -43,9 +43,9 @@ pub(crate) struct Run {
     ///
     /// Use it for a short job that cron starts on several machines: a machine whose clock is behind then finds the lock
     /// still held. Give a time longer than the clocks differ and shorter than the pause between two runs. `tenure` does
-    /// not wait until then: the store keeps the lock, and still shows the ended process as its holder. The default
-    /// label says so. It works with one name only, and not with ZooKeeper or row locks,
-    /// whose locks end with a session.
+    /// not wait until then: the store keeps the lock, and still shows the ended process as its holder. Its default label
+    /// reads `COMMAND, for at least 1m`. It works with one name only, and not with ZooKeeper or row locks, whose locks
+    /// end with a session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,
 }

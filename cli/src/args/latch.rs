@@ -1,7 +1,7 @@
 //! `latch`.
 
-use super::common::Limit;
-use clap::{Subcommand, value_parser};
+use super::common::{Limit, number};
+use clap::Subcommand;
 use tenure::Name;
 
 /// Wait until several parties have each done their part
@@ -65,7 +65,7 @@ pub(crate) struct LatchOf {
     /// The latch's name: 1 to 200 bytes without control characters
     pub(crate) name: Name,
     /// Number of parties; all must give the same N
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<1, { u32::MAX }>, allow_hyphen_values = true)]
     pub(crate) parties: u32,
 }
 

@@ -1,6 +1,7 @@
 //! `ping`, `conformance`, `schema`, `completions` and `man`: for operators and packagers.
 
-use clap::{ValueEnum, ValueHint, value_parser};
+use super::common::number;
+use clap::{ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
     /// How many times to acquire and release
-    #[arg(long, value_name = "N", default_value = "10", value_parser = value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = number::<1, 10_000>, allow_hyphen_values = true)]
     pub(crate) count: u32,
     /// Print a JSON object, for programs
     #[arg(long)]

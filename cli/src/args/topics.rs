@@ -18,7 +18,7 @@ Exit codes
   69
       the store is unavailable, failed or does not support this, or other clients use another --permits or --parties
   74
-      the system refused something, such as to start a process or to open a port
+      the operating system refused something, such as to start a process or to open a port
   75
       not in time: the lock was not free, or the latch did not open. --exit-code N replaces this code
   79
@@ -27,7 +27,7 @@ Exit codes
   126, 127
       run, elect: the command cannot be run, or was not found
   128 + n
-      run, elect, wait, latch wait: signal n arrived while `tenure` waited; bench: before the end
+      run, elect, wait, latch wait: signal n ended the wait; bench: signal n ended the measurement
 
 Durations are written like 90s, 5m or 1h30m. Names have 1 to 200 bytes and no control characters.
 ";
@@ -43,13 +43,13 @@ pub(crate) fn urls() -> String {
     for scheme in urls::schemes() {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
-    text += "\nParameters of URLs, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, and their defaults\n\n";
+    text += "\nParameters of URLs, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, with their values and defaults\n\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
-    for Parameter { name, default, about, stores, .. } in &parameters {
+    for Parameter { name, takes, default, about, stores, .. } in &parameters {
         let everywhere = Some(stores.len()) == every_store;
         let stores = if everywhere { String::new() } else { format!("{}: ", stores.join(", ")) };
-        let _ = writeln!(text, "  {name} [default: {default}]\n      {stores}{about}");
+        let _ = writeln!(text, "  {name} [{takes}; default: {default}]\n      {stores}{about}");
     }
     text
 }

@@ -32,7 +32,6 @@ fn names_durations_and_options() {
         &["run", "a", "--leese", "5s", "--", "true"],
         &["run", "a", "true"],
         &["run", "a"],
-        &["release", "a"],
         &["walk"],
     ];
     let said: Vec<String> =

@@ -197,9 +197,11 @@ fn ls_watch_needs_a_terminal() {
 #[test]
 fn release_needs_force_and_names_the_holder() {
     let stage = Stage::new();
+    let free = stage.done(&["release", "a"]).expect(1);
+    assert!(free.err.contains("is free"), "{}", free.err);
     let holder = hold(&stage, "a", "the holder");
     let done = stage.done(&["release", "a"]).expect(64);
-    assert!(done.err.contains("--force"), "{}", done.err);
+    assert!(done.err.contains("--force") && done.err.contains("held by the holder"), "{}", done.err);
     stage.done(&["show", "a"]).expect(0);
     let done = stage.done(&["release", "a", "--force"]).expect(0);
     let who = format!("a: released by force; was held by the holder ({}@", holder.pid());
