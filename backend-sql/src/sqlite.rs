@@ -86,7 +86,8 @@ impl SqliteBackend {
     ///
     /// [`Error::InvalidOption`] before the file is touched; [`Error::Store`] if the file cannot be opened or written,
     /// is writable for all users, is not a database, is damaged, or has no such table or one of another shape;
-    /// [`Error::Unavailable`] if other connections kept it locked for longer than [`SqliteOptions::busy_timeout`].
+    /// [`Error::Unavailable`] if other connections kept it locked for longer than [`SqliteOptions::busy_timeout`], the
+    /// disk has an I/O error, or the process can open no more files.
     ///
     /// # Panics
     ///

@@ -70,8 +70,11 @@ pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
             ),
         ),
         code::FULL => (false, format!("the disk of {path} is full; make room on it")),
-        code::IOERR => (false, format!("{path}: {}; check its disk", error.message())),
-        code::CANTOPEN => (false, cannot_open(origin.path)),
+        code::IOERR => (true, format!("{path}: {}; check its disk", error.message())),
+        code::CANTOPEN => match no_descriptor(origin.path) {
+            Some(why) => (true, why),
+            None => (false, cannot_open(origin.path)),
+        },
         code::NOTADB => {
             (false, format!("{path} is not a SQLite database; choose another path, or move that file"))
         }
@@ -162,6 +165,15 @@ pub(super) fn no_file(path: &Path) -> Option<String> {
     } else {
         Some(format!("{shown} is not a regular file; choose another path"))
     }
+}
+
+/// The message if this process, or the machine, can open no more files. SQLite does not tell. To find out, the directory
+/// is opened: if the database were, closing it would end SQLite's locks on it.
+fn no_descriptor(path: &Path) -> Option<String> {
+    let error = std::fs::read_dir(path.parent()?).err()?;
+    // `ENFILE` and `EMFILE`, the same on every Unix.
+    let is_it = cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24));
+    is_it.then(|| format!("{} cannot be opened: {error}; raise that limit (ulimit -n)", path.display()))
 }
 
 fn cannot_open(path: &Path) -> String {

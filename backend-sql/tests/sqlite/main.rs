@@ -14,6 +14,8 @@ mod full;
 #[path = "../common/lease_rows.rs"]
 mod lease_rows;
 mod leases;
+#[cfg(unix)]
+mod limits;
 mod people;
 mod removed;
 mod waiting;
