@@ -94,6 +94,12 @@ pub trait Subject: Send + Sync + 'static {
         None
     }
 
+    /// Whether its clients write the store's files themselves. A fault run then also has client processes whose writes
+    /// fail (`EFBIG`, on Linux). By default, a server writes them.
+    fn writes_files(&self) -> bool {
+        false
+    }
+
     /// Names what this subject disturbs when a fault is injected into its server. Cases that need the store for
     /// themselves wait for those of every subject with the same answer. By default, each subject has a server of its
     /// own.

@@ -45,6 +45,9 @@ fn the_same_seed_gives_the_same_plan() {
     assert_eq!(plan("7"), plan("7"));
     assert_ne!(plan("7"), plan("8"));
     assert!(plan("7").lines().count() > 10, "{}", plan("7"));
+    // Where clients write the store's files.
+    let in_file = text(&faults(&["sqlite", "--plan", "--seed", "1"]));
+    assert!(in_file.contains("process that cannot write files (beyond 0 bytes)"), "{in_file}");
 }
 
 #[test]

@@ -71,6 +71,10 @@ impl Subject for InFile {
         Some(vec![(PATH.to_owned(), self.path.display().to_string())])
     }
 
+    fn writes_files(&self) -> bool {
+        true
+    }
+
     async fn wipe(&self) -> Result<bool, BoxError> {
         let file = SqliteConnectOptions::new().filename(&self.path);
         let mut connection = SqliteConnection::connect_with(&file).await?;

@@ -115,15 +115,15 @@ impl Injector {
                         place.lock().await.replace(start()?);
                     }
                 }
-                what @ (AnyFault::Freeze | AnyFault::NoFiles) => {
+                what @ (AnyFault::Freeze | AnyFault::NoFiles | AnyFault::NoWrites(_)) => {
                     let (there, freezes) = (place.lock().await, what == AnyFault::Freeze);
                     let fit = there.as_ref().filter(|process| freezes || process.can_lack_files());
                     let Some(process) = fit else { continue };
                     let effect = if freezes { Effect::Stops } else { Effect::None };
                     let fault = self.begin(&process.name, what, effect);
-                    process.hurt(freezes, true)?;
+                    process.hurt(what, true)?;
                     self.last_for(planned.lasts).await;
-                    process.hurt(freezes, false)?;
+                    process.hurt(what, false)?;
                     self.end(&process.name, fault);
                 }
                 _ => {}

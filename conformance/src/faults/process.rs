@@ -9,6 +9,7 @@ use super::{
     options::BESIDE,
     program::Program,
     resource::{Resource, Shelf},
+    schedule::AnyFault,
 };
 use crate::{
     Subject,
@@ -16,7 +17,7 @@ use crate::{
     judge::{Event, Recorder, What},
     parent,
 };
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Resource as Limited, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -32,6 +33,7 @@ use tenure_core::{Token, async_trait};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, ChildStdout},
+    signal::unix::{SignalKind, signal},
     sync::{Mutex as AsyncMutex, mpsc, oneshot},
     task::JoinHandle,
 };
@@ -140,12 +142,13 @@ impl Process {
         self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
     }
 
-    /// Freezes it, or keeps it from opening files; or ends that.
-    pub(super) fn hurt(&self, freezes: bool, begins: bool) -> Check {
-        match (freezes, begins) {
-            (true, true) => self.signal(Signal::STOP),
-            (true, false) => self.signal(Signal::CONT),
-            (false, _) => self.limit_files(begins),
+    /// Freezes it, or keeps it from opening or writing files; or ends that.
+    pub(super) fn hurt(&self, what: AnyFault, begins: bool) -> Check {
+        match what {
+            AnyFault::NoFiles => self.limit(Limited::Nofile, begins.then_some(0)),
+            AnyFault::NoWrites(most) => self.limit(Limited::Fsize, begins.then_some(most)),
+            _ if begins => self.signal(Signal::STOP),
+            _ => self.signal(Signal::CONT),
         }
     }
 
@@ -165,21 +168,20 @@ impl Process {
         cfg!(any(target_os = "linux", target_os = "android")) && self.works.load(Ordering::Relaxed)
     }
 
-    /// Keeps it from opening files and connections, or lets it open them again. It keeps those that it has.
+    /// Gives it so little, or as much as this process has. It keeps the files and connections that it has open.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn limit_files(&self, none: bool) -> Check {
-        use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+    fn limit(&self, what: Limited, to: Option<u64>) -> Check {
+        use rustix::process::{Rlimit, getrlimit, prlimit};
 
         let Some(pid) = self.pid() else { return Ok(()) };
-        let ours = getrlimit(Resource::Nofile);
-        let limit = Rlimit { current: if none { Some(0) } else { ours.current }, ..ours };
-        prlimit(Some(pid), Resource::Nofile, limit)?;
+        let ours = getrlimit(what);
+        prlimit(Some(pid), what, Rlimit { current: to.or(ours.current), ..ours })?;
         Ok(())
     }
 
     /// Only Linux can do so.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn limit_files(&self, _: bool) -> Check {
+    fn limit(&self, _: Limited, _: Option<u64>) -> Check {
         Ok(())
     }
 
@@ -294,6 +296,8 @@ where
     Making: Future<Output = Result<Arc<dyn Subject>, crate::BoxError>>,
 {
     parent::end_with_it()?;
+    // A write beyond the limit sends it, and it would end this process. The handler stays when its receiver is gone.
+    drop(signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?);
     let part: Part = serde_json::from_str(&env::var(PART)?)?;
     let subject = subject(part.subject).await.map_err(|error| Stop::failed(chain(&*error)))?;
     let recorder = Recorder::to(|event| say(&Said::Note(event)));

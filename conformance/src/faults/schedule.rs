@@ -24,6 +24,8 @@ pub struct Means {
     pub hurts: Vec<Hurt>,
     /// How many members the server has; some hurts hit only one of them.
     pub members: usize,
+    /// Whether client processes can be kept from writing the store's files.
+    pub files: bool,
 }
 
 impl Means {
@@ -45,6 +47,8 @@ impl Means {
             methods: methods(capabilities),
             hurts: Hurt::ALL.into_iter().filter(can).collect(),
             members: saboteur.as_ref().map_or(1, |saboteur| saboteur.members()),
+            // The signal that comes with it ends a program that does not expect it.
+            files: subject.writes_files() && options.client.is_none(),
         }
     }
 }
@@ -112,6 +116,8 @@ pub enum AnyFault {
     Freeze,
     /// The process can open no file and no connection.
     NoFiles,
+    /// The process can write no file beyond this many bytes.
+    NoWrites(u64),
     /// The process is killed; another takes its place.
     Kill,
 }
@@ -179,6 +185,9 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     planned
 }
 
+/// SQLite's log soon gets longer.
+const ROOM: u64 = 256 * 1024;
+
 /// How long a fault lasts, of the rest of the round.
 ///
 /// One in four lasts longer than a lease and the allowance together, if there is time for it. Only such a fault reveals
@@ -224,6 +233,10 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, lasts: Duration, means: &M
         }
         Track::Process(_) => match rng.u8(..4) {
             0 => AnyFault::Kill,
+            // All writes fail, or only those that make a file long, as on a disk that fills up.
+            1 if means.files && rng.bool() => {
+                AnyFault::NoWrites(if rng.bool() { 0 } else { rng.u64(..ROOM) })
+            }
             1 => AnyFault::NoFiles,
             _ => AnyFault::Freeze,
         },
@@ -281,6 +294,7 @@ impl AnyFault {
             Self::Hang => "store hangs for a client".into(),
             Self::Freeze => "process frozen".into(),
             Self::NoFiles => "process without file descriptors".into(),
+            Self::NoWrites(_) => "process that cannot write files".into(),
             Self::Kill => "process killed".into(),
         }
     }
@@ -298,6 +312,7 @@ impl fmt::Display for AnyFault {
             }
             Self::Request(method, _) => write!(f, " ({method:?})"),
             Self::Force(name) => write!(f, " of lock {name}"),
+            Self::NoWrites(limit) => write!(f, " (beyond {limit} bytes)"),
             _ => Ok(()),
         }
     }

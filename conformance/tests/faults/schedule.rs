@@ -24,7 +24,7 @@ const METHODS: [Method; 8] = [
 
 fn means() -> Means {
     let (methods, hurts) = (METHODS.to_vec(), Hurt::ALL.to_vec());
-    Means { clients: 2, processes: 2, names: 2, methods, hurts, members: 3 }
+    Means { clients: 2, processes: 2, names: 2, methods, hurts, members: 3, files: true }
 }
 
 proptest! {
@@ -96,8 +96,9 @@ fn schedule_has_every_kind_of_fault() {
     let faults: Vec<AnyFault> =
         schedules.flat_map(|schedule| schedule.in_order()).map(|(_, planned)| planned.what).collect();
     let kinds: BTreeSet<String> = faults.iter().map(AnyFault::kind).collect();
-    // Every hurt, forced releases, four kinds of requests, a hang, processes frozen, killed and without files.
-    assert_eq!(kinds.len(), Hurt::ALL.len() + 9, "{kinds:?}");
+    // Every hurt, forced releases, four kinds of requests, a hang, processes frozen, killed, without files and without
+    // writes.
+    assert_eq!(kinds.len(), Hurt::ALL.len() + 10, "{kinds:?}");
     // A request that comes after the client has given it up: each but an acquisition, which is many requests.
     for method in METHODS.into_iter().filter(|method| *method != Method::Acquire) {
         let straggles =

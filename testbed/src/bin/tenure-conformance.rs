@@ -150,6 +150,10 @@ impl Subject for Store {
         self.server.as_ref().map(Server::saboteur)
     }
 
+    fn writes_files(&self) -> bool {
+        self.url.starts_with("sqlite:")
+    }
+
     fn forgets(&self, hurt: Hurt) -> bool {
         // A store given by URL is not hurt.
         self.kind().is_some_and(|kind| kind.forgets(hurt, self.use_ == Use::RowLock))
