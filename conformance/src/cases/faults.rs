@@ -220,6 +220,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
         scene.saboteur.hurt(Hurt::DropReplies).await?;
         let acquiring = waits(scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE));
         pause::settle(Duration::from_millis(pause)).await;
+        ensure!(!acquiring.is_finished(), "replies were dropped, so no acquisition can succeed");
         scene.saboteur.hurt(Hurt::Cut).await?;
         scene.saboteur.mend().await?;
         let guard = granted(acquiring).await?;
@@ -238,9 +239,11 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         scene.saboteur.hurt(Hurt::DropReplies).await?;
         let releasing = tokio::spawn(guard.release());
         pause::settle(Duration::from_millis(pause)).await;
+        let early = releasing.is_finished();
         scene.saboteur.hurt(Hurt::Cut).await?;
         scene.saboteur.mend().await?;
         let released = within(PATIENCE, "a release whose connection was reset", releasing).await??;
+        ensure!(!early || released.is_err(), "replies were dropped, so no release can succeed");
         scene.released(released)?;
         let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         rises(before, next.token())?;
@@ -259,12 +262,20 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     scene.saboteur.inject(Hurt::DelayReplies.by(PAST_TIMEOUT)).await?;
     // Where a failover may have the store forget the withdrawal, the lease ends the grant.
     let lease = if stage.subject().forgets(Hurt::DelayReplies) { PATIENCE / 2 } else { LONG_LEASE };
+    let asked = Moment::now();
     match scene.one.lock(&scene.name).lease(lease).try_acquire().await {
         Err(error) => ensure!(
             error.is_retryable(),
             "the reply was late, so the error must be one that a retry may mend: {error}"
         ),
-        Ok(Some(guard)) => guard.release().await?,
+        Ok(Some(guard)) => {
+            let after = Moment::now().since(asked);
+            ensure!(
+                after + TICK >= PAST_TIMEOUT,
+                "the reply was to be {PAST_TIMEOUT:?} late, but came after {after:?}"
+            );
+            guard.release().await?;
+        }
         Ok(None) => {
             return Err(Stop::failed(
                 "a free name was refused when the reply was late: expected a grant or an error",

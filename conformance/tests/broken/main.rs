@@ -143,6 +143,9 @@ const CAUGHT_IN_SESSIONS: &[(SessionFlaw, &str)] = &[
     (SessionFlaw::LivesInOneRuntime, "runtimes::renewed_when_the_first_runtime_ends"),
     (SessionFlaw::GrantsGhosts, "faults::dying_session_grants_nothing"),
     (SessionFlaw::GivesRemovalsUp, "store::unanswered_release_goes_on"),
+    (SessionFlaw::IsNotHurt, "faults::connection_reset_mid_acquire"),
+    (SessionFlaw::IsNotHurt, "faults::connection_reset_mid_release"),
+    (SessionFlaw::IsNotHurt, "faults::reply_delayed_past_timeout"),
     (SessionFlaw::DatesProofsLate, "lease::delayed_proof_counts_from_send"),
 ];
 
@@ -278,6 +281,8 @@ async fn sound_session_store_passes() {
         "faults::connection_silent_past_lease",
         "store::unanswered_release_goes_on",
         "faults::dying_session",
+        "faults::connection_reset",
+        "faults::reply_delayed",
         "lease::delayed_proof",
         "exclusion::",
     ];

@@ -37,6 +37,8 @@ pub(crate) enum SessionFlaw {
     DatesProofsLate,
     /// An unanswered removal is given up together with its caller.
     GivesRemovalsUp,
+    /// The faults of its saboteur change nothing.
+    IsNotHurt,
     /// Signs of life end and stand still with the runtime in which the session was opened.
     LivesInOneRuntime,
 }
@@ -137,7 +139,8 @@ impl Subject for Sessions {
     }
 
     fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
-        Some(Arc::clone(&self.server.wire) as Arc<dyn Saboteur>)
+        let wire = Arc::clone(&self.server.wire);
+        Some(if self.flaw == SessionFlaw::IsNotHurt { Arc::new(Wire::new()) } else { wire })
     }
 }
 
