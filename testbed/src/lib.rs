@@ -21,6 +21,7 @@
 //! | how it was found, which ways may be tried, why there is none | [`Way`], [`Use`], [`Unavailable`] |
 //! | ports for a server that a test starts by itself | [`free_port`], [`free_ports`] |
 //! | the end of one session of ZooKeeper | [`end_session`] |
+//! | another project's client, in Python | [`python`](fn@python) |
 //!
 //! # Reading the code
 //!
@@ -29,7 +30,7 @@
 //! | layer | files of `src` |
 //! |---|---|
 //! | the fault run as a program (the feature *faults*) | `bin/tenure-conformance` |
-//! | what tests have | `server`, `member` |
+//! | what tests have | `server`, `member`, `python` |
 //! | how it is found | `find` |
 //! | how it is hurt | `sabotage` |
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble` |
@@ -62,6 +63,7 @@ mod ports;
 mod postgres;
 mod processes;
 mod program;
+mod python;
 mod recipe;
 mod redis;
 mod redis_cluster;
@@ -78,6 +80,7 @@ mod zookeeper_ensemble;
 pub use kind::Kind;
 pub use member::Member;
 pub use ports::{free_port, free_ports};
+pub use python::python;
 pub use server::Server;
 pub use unavailable::Unavailable;
 pub use way::{Use, Way};

@@ -3,35 +3,13 @@
 use crate::{in_time, server::Server};
 use std::{
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
 };
 use tenure_core::Locks;
 use tenure_redis::RedisBackend;
-
-/// The version that is installed for the tests.
-const REDIS_PY: &str = "redis==7.1.0";
-
-/// A Python with redis-py: the one that `TENURE_TEST_PYTHON` names, or one in a virtual environment of the tests' own.
-fn python() -> Result<PathBuf, String> {
-    if let Some(named) = std::env::var_os("TENURE_TEST_PYTHON") {
-        return Ok(named.into());
-    }
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis-py");
-    let python = directory.join("bin/python");
-    let run = |program: &Path, arguments: &[&str]| {
-        let ended = Command::new(program).args(arguments).stdout(Stdio::null()).output();
-        let ended = ended.map_err(|error| format!("{}: {error}", program.display()))?;
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        if ended.status.success() { Ok(()) } else { Err(said) }
-    };
-    if run(&python, &["-c", "import redis"]).is_err() {
-        run(Path::new("python3"), &["-m", "venv", &directory.display().to_string()])?;
-        run(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY])?;
-    }
-    Ok(python)
-}
+use tenure_testbed::python;
 
 /// A program that uses redis-py.
 struct Peer {
@@ -43,13 +21,7 @@ struct Peer {
 impl Peer {
     /// `None` where redis-py cannot be had.
     fn start(server: &Server) -> Option<Self> {
-        let python = match python() {
-            Ok(python) => python,
-            Err(error) => {
-                tenure_conformance::skip("redis-py", &error).unwrap();
-                return None;
-            }
-        };
+        let python = python("redis-py", Path::new(env!("CARGO_TARGET_TMPDIR")))?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis/peer.py");
         let mut process = Command::new(python)
             .arg(script)

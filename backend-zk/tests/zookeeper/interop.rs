@@ -8,11 +8,10 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 use tenure_core::{Locks, Mode};
+use tenure_testbed::python;
 use tenure_zk::ZkBackend;
 use tokio::task::spawn_blocking;
 
-/// The version that `docs/zookeeper.md` names.
-const KAZOO: &str = "kazoo==2.11.0";
 const CURATOR: [&str; 3] = ["curator-recipes", "curator-framework", "curator-client"];
 
 #[tokio::test]
@@ -42,7 +41,8 @@ async fn curator_reads_beside_us() {
 }
 
 fn kazoo_command() -> Option<impl Fn() -> Command> {
-    let (python, script) = (kazoo()?, foreign("kazoo_lock.py"));
+    let python = python("kazoo", Path::new(env!("CARGO_TARGET_TMPDIR")))?;
+    let script = foreign("kazoo_lock.py");
     Some(move || {
         let mut command = Command::new(&python);
         command.arg(&script);
@@ -198,18 +198,6 @@ fn foreign(name: &str) -> PathBuf {
 /// Where other clients are kept between runs.
 fn tools() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("zookeeper-interop")
-}
-
-/// Python with kazoo in an environment of its own; `None` where that cannot be made.
-fn kazoo() -> Option<PathBuf> {
-    let home = tools().join("kazoo");
-    let python = home.join("bin/python");
-    let ready = || runs(Command::new(&python).args(["-c", "import kazoo"]));
-    if !ready() {
-        runs(Command::new("python3").args(["-m", "venv"]).arg(&home));
-        runs(Command::new(&python).args(["-m", "pip", "--quiet", "install", KAZOO]));
-    }
-    found("kazoo", ready(), "python3-venv, and an index of packages").then_some(python)
 }
 
 /// Curator's classes, of Debian's package, installed or only unpacked here; `None` where they cannot be had.
