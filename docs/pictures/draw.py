@@ -283,21 +283,34 @@ def zookeeper_queue():
     return picture
 
 
-def ls_watch():
+def recorded(name, title, text):
     """Draws what record.py has recorded."""
-    lines = (Path(__file__).parent / "recorded/ls-watch.txt").read_text(encoding="utf-8").splitlines()
+    lines = (Path(__file__).parent / f"recorded/{name}.txt").read_text(encoding="utf-8").splitlines()
     height = 20 * len(lines)
-    picture = Canvas(
-        900,
-        height + 84,
+    picture = Canvas(900, height + 84, title, text)
+    picture.panel(24, 24, 852, height + 36)
+    picture.screen(44, 56, lines)
+    return picture
+
+
+def ls_watch():
+    return recorded(
+        "ls-watch",
         "A screen of tenure ls --watch --waiting",
         "A table of three names, drawn anew each second. nightly has one holder, and two waiters in places 1 and 2; prices "
         "has two readers; render has one of four permits. Each line shows the label, the process and its host, the fencing "
         "token, since when, and what is left of the lease.",
     )
-    picture.panel(24, 24, 852, height + 36)
-    picture.screen(44, 56, lines)
-    return picture
+
+
+def bench():
+    return recorded(
+        "bench",
+        "The output of tenure bench",
+        "A table of five workloads on one Redis server: the round trip, acquire and release, 64 tasks with 64 names, 16 "
+        "tasks with one name, and a hand-off between two clients. Each has its rate, the median, the 90th and 99th "
+        "percentile and the maximum of its times, and the median in round trips.",
+    )
 
 
 PICTURES = {
@@ -309,6 +322,7 @@ PICTURES = {
     "redlock": redlock,
     "zookeeper-queue": zookeeper_queue,
     "ls-watch": ls_watch,
+    "bench": bench,
     **charts(),
 }
 

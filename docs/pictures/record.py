@@ -4,8 +4,8 @@
     python3 docs/pictures/record.py TENURE redis://127.0.0.1:6379/
 
 TENURE is the command as it was built. The store must be empty and have a queue with `fair=true`. The script writes
-recorded/ls-watch.txt, a screen of `tenure ls --watch --waiting`. The processes in it run on this machine, with host names
-of their own.
+recorded/bench.txt, the output of `tenure bench`, and recorded/ls-watch.txt, a screen of `tenure ls --watch --waiting`. The
+processes in it run on this machine, with host names of their own.
 """
 
 import os
@@ -29,6 +29,8 @@ PROCESSES = (
 
 
 def main(tenure, url):
+    bench = subprocess.run([tenure, "--store", url, "bench"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    (HERE / "recorded/bench.txt").write_text(f"$ tenure bench\n{bench}", encoding="utf-8")
     fair = [tenure, "--store", f"{url}?fair=true"]
     started = [start(fair, *process) for process in PROCESSES]
     try:
