@@ -294,6 +294,8 @@ impl Record {
         if !to.admits(others) {
             return Conversion::Refused;
         }
+        // If the clock is set back, an expired holder would otherwise hold the name beside this one.
+        self.bury(now);
         if let Some(held) = self.live_of(grant.claim, now) {
             held.mode = to;
         }

@@ -25,6 +25,18 @@ fn a_reader_whose_lease_is_over_is_taken_over_by_a_writer_alone() {
     assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
 }
 
+/// The clock ends a reader's lease, another reader becomes a writer, and the clock is set right again.
+#[test]
+fn clock_set_back_restores_no_reader_beside_a_writer() {
+    let mut record = Record::default();
+    let [brief, other] = [1000, 9000].map(|lease| claim(Mode::Shared, lease));
+    let reader = acquire(&mut record, &brief, start()).unwrap();
+    let writer = acquire(&mut record, &other, start()).unwrap();
+    let ahead = start() + Duration::from_secs(5);
+    assert_eq!(record.convert(&writer, Mode::Exclusive, ahead), Conversion::Converted);
+    assert_eq!(record.renew(&reader, start()), Renewal::Lost(LossCause::TakenOver));
+}
+
 /// An exclusive claim waits for all holders, any other for the first.
 #[test]
 fn whoever_is_refused_is_told_how_long_it_takes() {
