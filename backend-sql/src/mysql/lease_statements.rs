@@ -180,7 +180,7 @@ const FREE: &str = "record IS NULL AND (
 ///
 /// Assignments are made [from left to right](https://dev.mysql.com/doc/refman/8.0/en/insert-on-duplicate.html), and
 /// each sees those before it. So all columns before `claim` test whether the row is free; from then on the claim itself
-/// tells, which costs the server a tenth of that. An older `since` tells that it held the row before.
+/// tells, which costs the server a tenth of that. Another `since` tells that it held the row before.
 const ACQUIRE: &str = "
 INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
 VALUES (?, ?, {us}, LAST_INSERT_ID({first} + ?), ?, ?, {now}, {now} + ?, 0, ?, ?, ?)
@@ -196,7 +196,7 @@ ON DUPLICATE KEY UPDATE
   pid = IF(claim = VALUES(claim), VALUES(pid), pid),
   version = IF(claim = VALUES(claim), version + 1, version),
   expires_at = IF(claim = VALUES(claim),
-    IF(since < VALUES(since), GREATEST(expires_at, VALUES(expires_at)), VALUES(expires_at)), expires_at)";
+    IF(since <> VALUES(since), GREATEST(expires_at, VALUES(expires_at)), VALUES(expires_at)), expires_at)";
 
 /// For a free row: less work for the server. A claim that already holds the row, and asks again because the answer was
 /// lost, is left to the record, which has its token. A claim that can share the name does not touch the mark of an
