@@ -59,6 +59,7 @@ pub fn all() -> Vec<Case> {
         election::CASES,
         latch::CASES,
         faults::CASES,
+        faults::clock::CASES,
         fault_run::CASES,
     ];
     // A writer, or the holder of the only permit, excludes others like the holder of a lock.

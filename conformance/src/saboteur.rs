@@ -106,6 +106,10 @@ hurts! {
     FreezeOne: "freeze one member",
     /// Kills the injection's member of an ensemble.
     KillOne: "kill one member",
+    /// Sets the server's clock ahead by the injection's time. Nothing needs to be undone.
+    ClockAhead: "set the clock ahead",
+    /// Sets the server's clock back by the injection's time. Nothing needs to be undone.
+    ClockBack: "set the clock back",
 }
 
 impl Hurt {
@@ -151,6 +155,8 @@ impl Hurt {
                 | Self::TerminateBackends
                 | Self::FlushScripts
                 | Self::RestartEach
+                | Self::ClockAhead
+                | Self::ClockBack
         )
     }
 
@@ -166,10 +172,12 @@ impl Hurt {
                 | Self::HideOne
                 | Self::FreezeOne
                 | Self::KillOne
+                | Self::ClockAhead
+                | Self::ClockBack
         )
     }
 
-    /// This fault with a time: how late something is, or how long it lasts.
+    /// This fault with a time: how late something is, how long it lasts, or by how much a clock is set.
     #[must_use]
     pub const fn by(self, time: Duration) -> Injection {
         Injection { hurt: self, by: time, member: 0 }
@@ -187,7 +195,7 @@ impl Hurt {
 pub struct Injection {
     /// The kind of fault.
     pub hurt: Hurt,
-    /// How late something is, or how long it lasts, for the kinds that say so.
+    /// How late something is, how long it lasts, or by how much a clock is set, for the kinds that say so.
     pub by: Duration,
     /// The member of an ensemble, for [faults of one](Hurt::OF_ONE).
     pub member: usize,

@@ -118,12 +118,12 @@ pub trait Subject: Send + Sync + 'static {
     /// clients that take turns in the cases of the group `faults`. And only then may a restart that ends in time cost a
     /// lease (clause F2, `faults::server_restarted`).
     ///
-    /// Faults named here are excused, so name only those that apply. By default, a store forgets what was wiped, and
-    /// the sessions that were ended: leases and sessions outlive connections, and also the freeze of a server or its
+    /// Faults named here are excused, so name only those that apply. By default, a store forgets what was wiped, the
+    /// sessions that were ended, and leases that its clock has passed: leases and sessions outlive connections, and also the freeze of a server or its
     /// restart with its data. If a grant ends with its connection, as a row lock does, name [`Hurt::ENDS_CONNECTIONS`].
     /// If a replica without the newest grants may take over, name what causes a failover too.
     fn forgets(&self, hurt: Hurt) -> bool {
-        matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions)
+        matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions | Hurt::ClockAhead)
     }
 
     /// Whether a single attempt at a free name, or an upgrade, may be refused because another request about it is under

@@ -123,6 +123,13 @@ impl Memory {
         Self(Arc::new(Mutex::new(Store::with_clock(Clock { time, start: Moment::now(), rate }))))
     }
 
+    /// Sets the clock to the time that `set` makes of the present one, as an operator does; from there it runs on.
+    pub fn set_clock(&self, set: impl FnOnce(SystemTime) -> SystemTime) {
+        let (mut store, start) = (self.store(), Moment::now());
+        let time = set(store.clock.at(start).into());
+        store.clock = Clock { time, start, ..store.clock };
+    }
+
     /// A store of its own, for `memory:`.
     ///
     /// The URL may have a `prefix` and a `lease` as those of other stores may. A prefix makes no difference, and the

@@ -1,6 +1,7 @@
 //! Faults of the server, the network and clients: no name has two holders, no request hangs, and everything works again
 //! afterwards (clauses F1 to F4).
 
+pub(super) mod clock;
 mod scene;
 
 use super::contention::Contention;

@@ -29,12 +29,12 @@ const BRIEF: Duration = Duration::from_millis(1500);
 /// Longer than a store takes for an answer when nothing is in its way.
 const MOMENT: Duration = Duration::from_secs(2);
 
-fn claim(name: &str, lease: Duration) -> Check<Claim> {
+pub(super) fn claim(name: &str, lease: Duration) -> Check<Claim> {
     let (id, holder) = (ClaimId::new(), Arc::new(HolderInfo::here(None)));
     Ok(Claim { id, name: Name::new(name)?, mode: Mode::Exclusive, lease, waits: false, reserve: 0, holder })
 }
 
-async fn granted(store: &dyn Backend, claim: &Claim) -> Check<Grant> {
+pub(super) async fn granted(store: &dyn Backend, claim: &Claim) -> Check<Grant> {
     match store.try_acquire(claim).await? {
         Attempt::Granted(grant) => Ok(grant),
         busy @ Attempt::Busy { .. } => {

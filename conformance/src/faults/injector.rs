@@ -186,7 +186,11 @@ impl Injector {
 
 /// The effect that the contract allows for when the server has this fault.
 fn effect(hurt: Hurt, subject: &dyn Subject) -> Effect {
-    if subject.forgets(hurt) { Effect::Forgets { name: None } } else { Effect::None }
+    match hurt {
+        hurt if !subject.forgets(hurt) => Effect::None,
+        Hurt::ClockAhead => Effect::EndsLeases,
+        _ => Effect::Forgets { name: None },
+    }
 }
 
 fn done<T>(sabotage: Result<T, SabotageError>) -> Check<T> {

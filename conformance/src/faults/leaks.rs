@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 /// Takes each lock once more, alone, and notes those that cannot be had.
 ///
 /// Locks and waits of a killed process end with its lease, and nothing else may be left. In a queue, the dead delay the
-/// living a little longer.
-pub(super) async fn look(setting: &Setting, options: &Options) -> Check {
-    let patience = options.lease * 2 + options.allowance;
+/// living a little longer. A clock that was set back by so much reaches the end of a lease later by as much.
+pub(super) async fn look(setting: &Setting, options: &Options, set_back: Duration) -> Check {
+    let patience = options.lease * 2 + options.allowance + set_back;
     if let Some(command) = &setting.program {
         return look_with(command, setting, patience).await;
     }

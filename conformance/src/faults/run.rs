@@ -160,6 +160,7 @@ impl Run {
         watch: &mut impl FnMut(&Figures),
     ) -> Check<(Vec<Violation>, History)> {
         let schedule = Schedule::of(&self.options, round, &self.means());
+        let set_back = schedule.set_back();
         let setting = Setting {
             subject: Arc::clone(&self.subject),
             names: Arc::clone(&self.names),
@@ -241,7 +242,7 @@ impl Run {
         tokio::try_join!(ending, closing)?;
         watch(&self.figures());
         self.recorder.note(Event::STORE, What::Over);
-        leaks::look(&setting, &self.options).await?;
+        leaks::look(&setting, &self.options, set_back).await?;
         Ok(self.judge(since))
     }
 

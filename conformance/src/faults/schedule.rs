@@ -151,6 +151,15 @@ impl Schedule {
         Self { tracks }
     }
 
+    /// How far the store's clock is set back in all.
+    pub(super) fn set_back(&self) -> Duration {
+        let back = |planned: &Planned| match planned.what {
+            AnyFault::Server(Injection { hurt: Hurt::ClockBack, by, .. }) => by,
+            _ => Duration::ZERO,
+        };
+        self.tracks.iter().flat_map(|(_, planned)| planned).map(back).sum()
+    }
+
     /// All faults in the order of time.
     #[must_use]
     pub fn in_order(&self) -> Vec<(Track, Planned)> {
@@ -249,7 +258,7 @@ fn injection(hurt: Hurt, rng: &mut Rng, lasts: Duration, means: &Means) -> Injec
         Hurt::DelayRequests | Hurt::DelayReplies => hurt.by(lasts / 3),
         // A request and its answer take a good part of the fault.
         Hurt::Drip => hurt.by(lasts / 300),
-        Hurt::PauseWrites => hurt.by(lasts),
+        Hurt::PauseWrites | Hurt::ClockAhead | Hurt::ClockBack => hurt.by(lasts),
         hurt if Hurt::OF_ONE.contains(&hurt) => hurt.of(rng.usize(..means.members.max(1))),
         hurt => hurt.into(),
     }

@@ -60,8 +60,8 @@ pub(super) struct Hold<'a> {
     /// Each time the guard was asked: when, and until when it believed in itself. The first is the grant.
     pub(super) words: Vec<(Stamp, Stamp)>,
     pub(super) releases: Option<Stamp>,
-    /// Whether the release was told that the grant was held until then.
-    pub(super) released: bool,
+    /// When the release was told that the grant was held until then.
+    pub(super) released: Option<Stamp>,
     pub(super) lost: Option<Stamp>,
     /// When it heard that it had lost the grant, and why, from the guard or from the release.
     pub(super) told: Option<(Stamp, &'a str)>,
@@ -142,6 +142,11 @@ pub(super) struct Spell<'a> {
 
 impl Spell<'_> {
     pub(super) fn forgets(&self, about: &str) -> bool {
+        *self.effect == Effect::EndsLeases || self.loses(about)
+    }
+
+    /// Whether the store may have lost its data about this name.
+    pub(super) fn loses(&self, about: &str) -> bool {
         self.failed_over
             || matches!(self.effect, Effect::Forgets { name } if name.as_deref().is_none_or(|name| name == about))
     }
@@ -203,7 +208,7 @@ impl<'a> Account<'a> {
                 hold.releases.get_or_insert(at);
             }),
             What::Released { claim, token, outcome: Outcome::Released } => {
-                self.about(index, claim, *token, |hold| hold.released = true);
+                self.about(index, claim, *token, |hold| hold.released = Some(at));
             }
             What::Elsewhere { .. } | What::RuntimeEnded | What::Released { .. } => {}
             What::Reads { name, .. } | What::Writes { name, .. } | What::Refused { name, .. } => {

@@ -251,6 +251,8 @@ pub enum Effect {
         /// Which name; all when `None`.
         name: Option<String>,
     },
+    /// The store may end grants of all names in the same way, but keeps everything else, such as latches.
+    EndsLeases,
     /// The client stands still: it notices nothing until the fault is over.
     Stops,
     /// The client is dead from here on.

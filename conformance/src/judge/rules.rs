@@ -1,7 +1,7 @@
 //! The rules, one function each.
 
 use super::{
-    Broken, Event, Stamp, Violation, What,
+    Broken, Effect, Event, Stamp, Violation, What,
     account::{Account, Ask, Closing, Hold},
     stamp::Span,
 };
@@ -95,15 +95,19 @@ pub(super) fn losses(
 /// Clause U2: releasing a lost grant is an error.
 ///
 /// A grant is lost for certain once another client has a later one that could not stand beside it. A release within a
-/// chain does not ask the store. A master that was deposed meanwhile knows of its own grants only.
+/// chain does not ask the store. A master that was deposed meanwhile knows of its own grants only. A release that is sent
+/// again cannot tell a lease that the clock ended early from one that it ended itself, once the later holder has gone.
 pub(super) fn releases(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
-    for hold in holds.iter().filter(|hold| hold.released && hold.token > 0) {
-        let Some(at) = hold.releases else { continue };
+    for hold in holds.iter().filter(|hold| hold.token > 0) {
+        let (Some(at), Some(released)) = (hold.releases, hold.released) else { continue };
         if holds.iter().filter(|other| other.claim == hold.claim).count() > 1 {
             continue;
         }
+        let mut spells = account.spells_in(hold.origin.begun(), at);
+        let ended_early = spells.any(|spell| *spell.effect == Effect::EndsLeases);
         let overtakes = |other: &&Hold<'_>| {
             other.token > hold.token
+                && !(ended_early && other.ends() < released)
                 && other.granted < at
                 && !other.mode().admits([hold.mode_at(other.granted)])
         };
@@ -271,7 +275,8 @@ pub(super) fn closings(account: &Account<'_>, found: &mut Vec<Violation>) {
 pub(super) fn latches(account: &Account<'_>, found: &mut Vec<Violation>) {
     for Event { at, client, what } in &account.looks {
         let What::Looked { name, since, of, begun, sure, missing } = what else { continue };
-        let most = if account.forgets(name, *since, *at) { *of } else { of.saturating_sub(*sure) };
+        let loses = account.spells_in(*since, *at).any(|spell| spell.loses(name));
+        let most = if loses { *of } else { of.saturating_sub(*sure) };
         if (of.saturating_sub(*begun)..=most).contains(missing) {
             continue;
         }

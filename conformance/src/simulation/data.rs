@@ -14,13 +14,16 @@ pub(super) struct Data {
     rate: f64,
     /// A store for each namespace.
     memories: Mutex<BTreeMap<String, Memory>>,
+    /// How far the clock may be behind the latest time that it has shown.
+    behind: Mutex<Duration>,
     pub(super) sessions: Sessions,
 }
 
 impl Data {
     pub(super) fn new(seed: Option<u64>) -> Self {
         let drift = seed.map_or(0.0, |seed| fastrand::Rng::with_seed(seed).f64() - 0.5);
-        Self { rate: 1.0 + drift * 0.019, memories: Mutex::default(), sessions: Sessions::default() }
+        let (memories, behind, sessions) = (Mutex::default(), Mutex::default(), Sessions::default());
+        Self { rate: 1.0 + drift * 0.019, memories, behind, sessions }
     }
 
     /// The clock of a store starts at the same time in every run.
@@ -31,9 +34,21 @@ impl Data {
         memories.entry(namespace.to_owned()).or_insert_with(memory).clone()
     }
 
+    /// A server starts without its data when its clock is right again: tokens follow the clock then (clause T2).
     pub(super) fn wipe(&self) {
         self.sessions.forget();
         self.memories.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Memory::wipe);
+        let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_clock(true, behind);
+    }
+
+    /// Sets the clock ahead or back.
+    pub(super) fn set_clock(&self, ahead: bool, by: Duration) {
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        *behind = if ahead { behind.saturating_sub(by) } else { *behind + by };
+        for memory in self.memories.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            memory.set_clock(|time| if ahead { time + by } else { time - by });
+        }
     }
 }
 

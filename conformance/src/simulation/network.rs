@@ -261,6 +261,8 @@ impl Saboteur for Network {
         (Hurt::NETWORK.contains(&hurt) && hurt != Hurt::Drip)
             || of_the_server
             || (hurt == Hurt::ExpireSessions && self.has_sessions)
+            // Sessions end by a clock that is never set.
+            || (matches!(hurt, Hurt::ClockAhead | Hurt::ClockBack) && !self.has_sessions)
     }
 
     async fn inject(&self, Injection { hurt, by, .. }: Injection) -> Sabotage {
@@ -273,6 +275,7 @@ impl Saboteur for Network {
             }
             Hurt::ExpireSessions => self.data.sessions.end_all().await,
             hurt if !self.can(hurt) => return self.cannot(hurt),
+            Hurt::ClockAhead | Hurt::ClockBack => self.data.set_clock(hurt == Hurt::ClockAhead, by),
             hurt => self.weather.change(|now| match hurt {
                 Hurt::Freeze => now.server = Server::Frozen,
                 Hurt::Kill => {

@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tenure_conformance::{BoxError, Subject, async_trait};
+use tenure_conformance::{
+    BoxError, Subject, async_trait,
+    saboteur::{Hurt, Injection, Sabotage, Saboteur},
+};
 use tenure_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Moment, Name, Release, Renewal,
     StoreError, Token,
@@ -23,18 +26,23 @@ pub(crate) enum Flaw {
     NoTokens,
     /// The tokens that it says it has reserved for successors it issues again.
     ReservesNothing,
+    /// The token follows a clock that can be set back, and nothing else.
+    TokensByClock,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Careless {
     flaw: Flaw,
     held: Arc<Mutex<HashMap<Name, (ClaimId, Moment)>>>,
     last_token: Arc<Mutex<u64>>,
+    /// When its clock showed zero.
+    zero: Arc<Mutex<Moment>>,
 }
 
 impl Careless {
     pub(crate) fn with(flaw: Flaw) -> Arc<dyn Subject> {
-        Arc::new(Self { flaw, held: Arc::default(), last_token: Arc::default() })
+        let zero = Arc::new(Mutex::new(Moment::now()));
+        Arc::new(Self { flaw, held: Arc::default(), last_token: Arc::default(), zero })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Name, (ClaimId, Moment)>> {
@@ -53,7 +61,10 @@ impl Careless {
         if self.flaw != Flaw::ReservesNothing {
             *last = granted;
         }
-        Token::new(granted).expect("a small number")
+        // Grants at one time still have different tokens.
+        let zero = *self.zero.lock().unwrap_or_else(PoisonError::into_inner);
+        let clock = if self.flaw == Flaw::TokensByClock { Moment::now().since(zero).as_micros() } else { 0 };
+        Token::new(granted + u64::try_from(clock).expect("a short run")).expect("a small number")
     }
 }
 
@@ -65,6 +76,35 @@ impl Subject for Careless {
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
         Ok(Arc::new(self.clone()))
+    }
+
+    fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl Saboteur for Careless {
+    fn server(&self) -> String {
+        "careless".to_owned()
+    }
+
+    fn can(&self, hurt: Hurt) -> bool {
+        self.flaw == Flaw::TokensByClock && hurt == Hurt::ClockBack
+    }
+
+    async fn inject(&self, Injection { by, .. }: Injection) -> Sabotage {
+        let mut zero = self.zero.lock().unwrap_or_else(PoisonError::into_inner);
+        *zero = *zero + by;
+        Ok(())
+    }
+
+    async fn undo(&self, _: Hurt) -> Sabotage {
+        Ok(())
+    }
+
+    async fn heal(&self) -> Sabotage {
+        Ok(())
     }
 }
 

@@ -74,9 +74,23 @@ fn release_of_an_overtaken_grant_is_an_error() {
 }
 
 #[test]
+fn release_of_a_lease_that_ended_early_must_notice_a_present_holder() {
+    for (leaves, expected) in [(60, vec![]), (400, vec![Broken::ReleasedLost])] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).fault(10, 11, "store", "set the clock ahead", Effect::EndsLeases);
+        script.asks(20, "b", None);
+        script.granted(30, "b", 8, 600).releases(70, "a", 7).releases(leaves, "b", 8);
+        script.note(80, "a", What::Released { claim: claim(7), token: 7, outcome: Outcome::Released });
+        assert_eq!(found(&script), expected, "{leaves}");
+    }
+}
+
+#[test]
 fn forgetful_store_is_excused_for_lease() {
     for (effect, meets, renewed, expected) in [
         (Effect::Forgets { name: None }, 50, 290, vec![]),
+        (Effect::EndsLeases, 50, 290, vec![]),
         (Effect::Forgets { name: Some("stock".into()) }, 50, 290, vec![]),
         (Effect::Forgets { name: Some("other".into()) }, 50, 290, vec![Broken::TwoHolders]),
         (Effect::None, 50, 290, vec![Broken::TwoHolders]),
@@ -331,6 +345,8 @@ fn latch_counts_each_party_once() {
         let mut script = Script::default();
         let (name, since) = ("gate".to_owned(), at(0));
         script.note(50, "a", What::Looked { name, since, of: 3, begun: 3, sure: 2, missing });
+        assert_eq!(found(&script), vec![Broken::LatchMiscounted; expected], "{missing}");
+        script.fault(10, 11, "store", "set the clock ahead", Effect::EndsLeases);
         assert_eq!(found(&script), vec![Broken::LatchMiscounted; expected], "{missing}");
         // A store that was wiped has forgotten the counts, and still cannot count a party that has not come.
         script.fault(10, 11, "store", "wiped", Effect::Forgets { name: None });
