@@ -15,12 +15,13 @@ use std::process::{Child, Command, Stdio};
 pub(crate) struct Cleanup(Child);
 
 /// Kills what lives in the directory `$1`, and removes it. A killed PostgreSQL leaves a shared memory segment too,
-/// which it names in its directory.
+/// which it names in its directory, and libfaketime leaves two files.
 const HOME: &str = r#"
 trap '' HUP INT QUIT TERM
 cat
 while pids=$(ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -F -- "-> $1" | sed 's|.*/proc/\([0-9]*\)/cwd.*|\1|'); [ -n "$pids" ]; do
     kill -KILL $pids 2>/dev/null
+    for pid in $pids; do rm -f "/dev/shm/faketime_shm_$pid" "/dev/shm/sem.faketime_sem_$pid"; done
     sleep 0.02
 done
 shm=$(sed -n '7s/.* //p' "$1/data/postmaster.pid" 2>/dev/null)

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use tenure_conformance::saboteur::Injection;
 
 /// What runs a server, and so what can stop it.
 #[async_trait]
@@ -30,6 +31,11 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     /// Starts it again with nothing.
     async fn restart_empty(&mut self) -> io::Result<()> {
+        Err(not_ours())
+    }
+
+    /// Sets its clock ahead or back.
+    fn set_clock(&self, _: Injection) -> io::Result<()> {
         Err(not_ours())
     }
 

@@ -33,12 +33,9 @@ pub(crate) async fn find(kind: Kind, ways: Use) -> Result<Found, Unavailable> {
             _ => failed = failed.because(format!("{variable} is not set")),
         }
     }
-    for (allowed, platform) in [
-        (Use::Docker, Platform::Docker),
-        (Use::Local, Platform::Local { on_disk: false }),
-        (Use::LocalOnDisk, Platform::Local { on_disk: true }),
-    ] {
+    for allowed in [Use::Docker, Use::Local, Use::LocalOnDisk, Use::LocalWithClock] {
         if ways.allows(allowed) {
+            let platform = if allowed == Use::Docker { Platform::Docker } else { Platform::Local(allowed) };
             match platform.way(&*composition::recipe(kind)) {
                 Ok(way) => match composition::start(kind, platform).await {
                     Ok(assembly) => {

@@ -100,7 +100,7 @@ impl Kind {
                     | Hurt::DropRequests
                     | Hurt::DropReplies
             ),
-            _ => matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions),
+            _ => matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions | Hurt::ClockAhead),
         }
     }
 
@@ -130,7 +130,8 @@ mod tests {
     fn only_what_wipes_or_expires_is_excused_without_a_failover() {
         let fails_over = |kind: &Kind| matches!(kind, Kind::RedisSentinel | Kind::RedisCluster);
         for kind in Kind::ALL.into_iter().filter(|kind| !fails_over(kind)) {
-            assert_eq!(excused(kind, false), [Hurt::Wipe, Hurt::ExpireSessions], "{kind:?}");
+            let excuses = [Hurt::Wipe, Hurt::ExpireSessions, Hurt::ClockAhead];
+            assert_eq!(excused(kind, false), excuses, "{kind:?}");
         }
         // What may make a replica take over.
         let [freeze, kill, wipe, refuse] = [Hurt::Freeze, Hurt::Kill, Hurt::Wipe, Hurt::Refuse];

@@ -36,7 +36,7 @@
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble` |
 //! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `galera_node`, `zookeeper` |
 //! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
-//! | what runs them | `engine`; `container`; `program`, `processes`, `ports`; `cleanup` and `owner`, so that nothing stays behind |
+//! | what runs them | `engine`; `container`; `program`, `clock`, `processes`, `ports`; `cleanup` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
 //! | ZooKeeper's protocol | `jute` |
 //! | words | `kind`, `way`, `unavailable`, `secret` |
@@ -44,6 +44,7 @@
 mod admin;
 mod assembly;
 mod cleanup;
+mod clock;
 mod composition;
 mod container;
 mod engine;

@@ -131,6 +131,7 @@ impl Node {
             Hurt::Kill => self.is_ours() && self.recipe.may_restart(),
             Hurt::Wipe => self.can(Hurt::Kill) && self.recipe.may_wipe(),
             hurt if Hurt::NETWORK.contains(&hurt) => self.proxy.is_some(),
+            Hurt::ClockAhead | Hurt::ClockBack => matches!(self.way, Way::Local { settable: true, .. }),
             Hurt::LoseEnds => self.proxy.is_some() && !self.recipe.ends().is_empty(),
             hurt => self.recipe.hurts(&self.way).contains(&hurt),
         }

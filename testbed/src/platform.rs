@@ -1,11 +1,12 @@
 //! What servers are started with.
 
+use crate::clock;
 use crate::container::Container;
 use crate::engine::Engine;
 use crate::node::Node;
 use crate::program::Program;
 use crate::recipe::Recipe;
-use crate::way::Way;
+use crate::way::{Use, Way};
 use std::io;
 use std::sync::Arc;
 use tenure_conformance::proxy::Proxy;
@@ -14,10 +15,8 @@ use tenure_conformance::proxy::Proxy;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Platform {
     Docker,
-    /// `on_disk`: whether a database waits for the disk at each commit.
-    Local {
-        on_disk: bool,
-    },
+    /// One of [`Use`]'s ways to use this machine's programs.
+    Local(Use),
 }
 
 impl Platform {
@@ -29,7 +28,13 @@ impl Platform {
                 let image = std::env::var(variable).ok().filter(|image| !image.is_empty());
                 Ok(Way::Docker { image: image.unwrap_or_else(|| recipe.image().to_owned()) })
             }
-            Self::Local { .. } => Ok(Way::Local { program: recipe.program()? }),
+            Self::Local(fit) => {
+                let settable = fit == Use::LocalWithClock;
+                if settable {
+                    clock::library()?;
+                }
+                Ok(Way::Local { program: recipe.program()?, settable })
+            }
         }
     }
 
@@ -41,14 +46,15 @@ impl Platform {
         proxy: Option<Proxy>,
     ) -> io::Result<Node> {
         let way = self.way(&*recipe).map_err(io::Error::other)?;
-        let engine: Box<dyn Engine> = match &way {
-            Way::Docker { image } => Box::new(Container::start(Arc::clone(&recipe), image.clone()).await?),
-            Way::Local { program } => {
+        let engine: Box<dyn Engine> = match (&way, self) {
+            (Way::Local { program, .. }, Self::Local(fit)) => {
                 let port = recipe.fixed_port();
-                let on_disk = matches!(self, Self::Local { on_disk: true });
-                Box::new(Program::start(Arc::clone(&recipe), program.clone(), port, on_disk).await?)
+                Box::new(Program::start(Arc::clone(&recipe), program.clone(), port, fit).await?)
             }
-            Way::Environment { .. } => unreachable!("what is named is not started"),
+            (Way::Docker { image }, _) => {
+                Box::new(Container::start(Arc::clone(&recipe), image.clone()).await?)
+            }
+            _ => unreachable!("what is named is not started"),
         };
         let proxy = match proxy {
             Some(proxy) => {

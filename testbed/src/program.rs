@@ -1,11 +1,13 @@
 //! A server started from a program on this machine.
 
 use crate::cleanup::Cleanup;
+use crate::clock;
 use crate::engine::{Engine, last_lines};
 use crate::owner;
 use crate::ports::free_port;
 use crate::processes;
 use crate::recipe::{Recipe, Setup};
+use crate::way::Use;
 use async_trait::async_trait;
 use std::fs;
 use std::io;
@@ -15,6 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use tenure_conformance::saboteur::Injection;
 
 /// How the directories' names begin.
 const PREFIX: &str = "tenure-";
@@ -29,7 +32,7 @@ pub(crate) struct Program {
     home: PathBuf,
     port: u16,
     user: Option<(u32, u32)>,
-    on_disk: bool,
+    fit: Use,
     child: Option<Child>,
     // Dropped before the directory's last traces are gone: it removes them.
     cleanup: Option<Cleanup>,
@@ -41,9 +44,9 @@ impl Program {
         recipe: Arc<dyn Recipe>,
         program: PathBuf,
         port: Option<u16>,
-        on_disk: bool,
+        fit: Use,
     ) -> io::Result<Self> {
-        let start = move || Self::start_blocking(recipe, program, port, on_disk);
+        let start = move || Self::start_blocking(recipe, program, port, fit);
         tokio::task::spawn_blocking(start).await.map_err(io::Error::other)?
     }
 
@@ -51,7 +54,7 @@ impl Program {
         recipe: Arc<dyn Recipe>,
         program: PathBuf,
         port: Option<u16>,
-        on_disk: bool,
+        fit: Use,
     ) -> io::Result<Self> {
         if !Path::new("/proc/self/cwd").exists() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "local servers need Linux's /proc"));
@@ -66,7 +69,7 @@ impl Program {
         if let Some(owner) = owner::this_process() {
             fs::write(home.join(OWNER), owner)?;
         }
-        let mut server = Self { recipe, path: program, home, port, user, on_disk, child: None, cleanup };
+        let mut server = Self { recipe, path: program, home, port, user, fit, child: None, cleanup };
         if let Some((uid, gid)) = user {
             chown(&server.home, Some(uid), Some(gid))?;
         }
@@ -77,6 +80,9 @@ impl Program {
 
     fn spawn(&mut self) -> io::Result<()> {
         let mut command = self.recipe.serve(&self.setup(&|program| self.command(program)), self.port)?;
+        if self.fit == Use::LocalWithClock {
+            clock::give(&mut command, &self.home)?;
+        }
         let log = fs::File::options().create(true).append(true).open(self.home.join("log"))?;
         command.stdout(log.try_clone()?).stderr(log);
         // Out of reach of the keyboard's interrupt: a server that must not be tidied up is not told to.
@@ -85,7 +91,7 @@ impl Program {
     }
 
     fn setup<'a>(&'a self, command: &'a dyn Fn(&Path) -> Command) -> Setup<'a> {
-        Setup { program: &self.path, home: &self.home, on_disk: self.on_disk, command }
+        Setup { program: &self.path, home: &self.home, on_disk: self.fit == Use::LocalOnDisk, command }
     }
 
     fn command(&self, program: &Path) -> Command {
@@ -128,9 +134,12 @@ impl Engine for Program {
 
     async fn restart_empty(&mut self) -> io::Result<()> {
         self.kill().await?;
-        *self =
-            Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port), self.on_disk).await?;
+        *self = Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port), self.fit).await?;
         Ok(())
+    }
+
+    fn set_clock(&self, injection: Injection) -> io::Result<()> {
+        clock::set(&self.home, injection)
     }
 
     async fn ended(&mut self) -> Option<String> {

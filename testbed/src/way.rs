@@ -22,6 +22,8 @@ pub enum Way {
     Local {
         /// The program.
         program: PathBuf,
+        /// Whether its clock can be set.
+        settable: bool,
     },
 }
 
@@ -30,7 +32,10 @@ impl fmt::Display for Way {
         match self {
             Self::Environment { variable } => write!(f, "named by {variable}"),
             Self::Docker { image } => write!(f, "container of {image}"),
-            Self::Local { program } => write!(f, "program {}", program.display()),
+            Self::Local { program, settable } => {
+                let clock = if *settable { ", with a clock of its own" } else { "" };
+                write!(f, "program {}{clock}", program.display())
+            }
         }
     }
 }
@@ -50,6 +55,8 @@ pub enum Use {
     Local,
     /// The same, and databases wait for the disk at each commit, as they do in earnest: for benches.
     LocalOnDisk,
+    /// The same as [`Local`](Self::Local), and the servers' clock can be set.
+    LocalWithClock,
 }
 
 impl Use {
@@ -69,7 +76,7 @@ impl Use {
     }
 
     pub(crate) fn allows(self, way: Self) -> bool {
-        self == way || (self == Self::Any && way != Self::LocalOnDisk)
+        self == way || (self == Self::Any && !matches!(way, Self::LocalOnDisk | Self::LocalWithClock))
     }
 }
 

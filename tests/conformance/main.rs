@@ -106,6 +106,9 @@ fn subjects() -> Subjects {
         subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
         let galera = OnServer::new("galera", Kind::Galera, PATIENT);
         subjects = subjects.with(galera.showing(groups(ON_SEVERAL_NODES)));
+        subjects = subjects.with(OnServer::new("mariadb-clock", Kind::Mariadb, PATIENT).with_clock());
+        let row_lock = OnServer::new("mariadb-row-lock-clock", Kind::Mariadb, ROW_LOCK);
+        subjects = subjects.with(row_lock.with_clock());
     }
     #[cfg(feature = "postgres")]
     {
@@ -115,6 +118,9 @@ fn subjects() -> Subjects {
         subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
         let pooled = OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s");
         subjects = subjects.with(pooled.showing(groups(OF_ANOTHER_WAY)));
+        subjects = subjects.with(OnServer::new("postgres-clock", Kind::Postgres, PATIENT).with_clock());
+        let row_lock = OnServer::new("postgres-row-lock-clock", Kind::Postgres, ROW_LOCK);
+        subjects = subjects.with(row_lock.with_clock());
     }
     #[cfg(feature = "redis")]
     {
@@ -127,6 +133,10 @@ fn subjects() -> Subjects {
         subjects = subjects.with(OnServer::new("redlock", Kind::Redlock(5), patient));
         let cluster = OnServer::new("redis-cluster", Kind::RedisCluster, "response_timeout=3s");
         subjects = subjects.with(cluster.showing(groups(OF_A_CLUSTER)));
+        subjects =
+            subjects.with(OnServer::new("redis-clock", Kind::Redis, "response_timeout=3s").with_clock());
+        let fair = OnServer::new("redis-fair-clock", Kind::Redis, "fair=true&response_timeout=3s");
+        subjects = subjects.with(fair.with_clock());
     }
     #[cfg(feature = "memory")]
     {

@@ -14,16 +14,21 @@ use tenure_conformance::{
     saboteur::{Hurt, Saboteur},
 };
 use tenure_core::Backend;
-use tenure_testbed::{Kind, Member, Server};
+use tenure_testbed::{Kind, Member, Server, Use};
 use tokio::sync::OnceCell;
 
 /// Names the store for the processes that the suite starts.
 const URL: &str = "TENURE_TEST_STORE_URL";
 
+/// The cases that set a server's clock.
+const OF_THE_CLOCK: &str = "faults_of_the_clock";
+
 /// A server, once it was asked for, and how its URL is completed.
 pub(crate) struct OnServer {
     name: &'static str,
     kind: Kind,
+    /// Its own server's, whatever `TENURE_TEST_USE` says, if that must be one of a certain way.
+    way: Option<Use>,
     parameters: &'static str,
     /// The groups of cases that it is for; none means all.
     groups: &'static [&'static str],
@@ -35,12 +40,18 @@ pub(crate) struct OnServer {
 impl OnServer {
     /// The store of this name, with these parameters behind its server's URL.
     pub(crate) fn new(name: &'static str, kind: Kind, parameters: &'static str) -> Self {
-        Self { name, kind, parameters, groups: &[], server: OnceCell::new(), given: AtomicUsize::new(0) }
+        let (server, given) = (OnceCell::new(), AtomicUsize::new(0));
+        Self { name, kind, way: None, parameters, groups: &[], server, given }
     }
 
     /// This store, for these groups of cases alone.
     pub(crate) fn showing(self, groups: &'static [&'static str]) -> Self {
         Self { groups, ..self }
+    }
+
+    /// This store on a server whose clock is set, for the cases that do that.
+    pub(crate) fn with_clock(self) -> Self {
+        Self { way: Some(Use::LocalWithClock), groups: &[OF_THE_CLOCK], ..self }
     }
 
     /// The next node of a cluster whose nodes all accept writes: clients of different nodes exclude each other.
@@ -67,7 +78,7 @@ impl Subject for OnServer {
     }
 
     fn shows(&self, group: &str) -> bool {
-        self.groups.is_empty() || self.groups.contains(&group)
+        self.groups.contains(&group) || self.groups.is_empty() && group != OF_THE_CLOCK
     }
 
     /// A server that the environment names may be that of several subjects.
@@ -78,7 +89,10 @@ impl Subject for OnServer {
 
     async fn start(&self) -> Result<(), Absent> {
         let find = || async {
-            let found = Server::find(self.kind).await;
+            let found = match self.way {
+                Some(way) => Server::start(self.kind, way).await,
+                None => Server::find(self.kind).await,
+            };
             found.inspect(|server| eprintln!("{}: {}", self.name, server.way()))
         };
         let found = self.server.get_or_try_init(find).await;

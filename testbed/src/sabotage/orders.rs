@@ -20,6 +20,7 @@ async fn inject(injection: Injection, node: &Node, state: &mut State) -> io::Res
     match (injection.hurt, &node.proxy) {
         (Hurt::Freeze, _) => freeze(state).await,
         (Hurt::Kill, _) => kill(node, state).await,
+        (Hurt::ClockAhead | Hurt::ClockBack, _) => state.engine()?.set_clock(injection),
         (hurt @ (Hurt::FillConnections | Hurt::FillDisk | Hurt::LockRows | Hurt::LockTables), _) => {
             node.take(state, hurt).await
         }
