@@ -1,10 +1,11 @@
 //! A clock of a server's own, which can be set: libfaketime adds an offset from a file to the machine's time.
 
+use async_trait::async_trait;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tenure_conformance::saboteur::{Hurt, Injection};
+use tenure_conformance::saboteur::{Hurt, Injection, Sabotage, SabotageError, Saboteur};
 
 /// The file in a server's directory that has the offset, in seconds.
 const OFFSET: &str = "clock";
@@ -14,6 +15,53 @@ pub(crate) fn library() -> Result<PathBuf, String> {
     let place = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
     let library = PathBuf::from(place);
     if library.is_file() { Ok(library) } else { Err("no libfaketime on this machine".to_owned()) }
+}
+
+/// The clock of a process that [`give`](Self::give) prepared: that of a store in files, whose clock is the machine's.
+#[derive(Debug)]
+pub struct OwnClock(pub PathBuf);
+
+impl OwnClock {
+    /// Gives the command a clock of its own, which a file in this directory sets.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot have one here.
+    pub fn give(&self, command: &mut Command) -> Result<(), String> {
+        give(command, &self.0).map_err(|error| error.to_string())
+    }
+}
+
+#[async_trait]
+impl Saboteur for OwnClock {
+    fn server(&self) -> String {
+        "a process with a clock of its own".to_owned()
+    }
+
+    fn can(&self, hurt: Hurt) -> bool {
+        matches!(hurt, Hurt::ClockAhead | Hurt::ClockBack)
+    }
+
+    async fn inject(&self, injection: Injection) -> Sabotage {
+        let failed = |error: io::Error| SabotageError::Failed {
+            what: injection.to_string(),
+            server: self.server(),
+            source: error.into(),
+        };
+        if self.can(injection.hurt) {
+            set(&self.0, injection).map_err(failed)
+        } else {
+            self.cannot(injection.hurt)
+        }
+    }
+
+    async fn undo(&self, _: Hurt) -> Sabotage {
+        Ok(())
+    }
+
+    async fn heal(&self) -> Sabotage {
+        Ok(())
+    }
 }
 
 /// Gives a command that serves `home` its clock.

@@ -19,6 +19,7 @@
 //! | a server, or several that are one to their clients | [`Server`], [`Kind`] |
 //! | each of those several | [`Member`] |
 //! | how it was found, which ways may be tried, why there is none | [`Way`], [`Use`], [`Unavailable`] |
+//! | a clock for a store in files | [`OwnClock`] |
 //! | ports for a server that a test starts by itself | [`free_port`], [`free_ports`] |
 //! | the end of one session of ZooKeeper | [`end_session`] |
 //! | another project's client, in Python | [`python`](fn@python) |
@@ -78,6 +79,7 @@ mod way;
 mod zookeeper;
 mod zookeeper_ensemble;
 
+pub use clock::OwnClock;
 pub use kind::Kind;
 pub use member::Member;
 pub use ports::{free_port, free_ports};

@@ -6,6 +6,8 @@ mod bad_files;
 mod cancelling;
 #[path = "../common/claims.rs"]
 mod claims;
+#[cfg(target_os = "linux")]
+mod clock;
 mod foreign;
 #[path = "../common/format.rs"]
 mod format;
