@@ -1,7 +1,7 @@
 //! The token of a row lock's grant, and when it may be handed out.
 
 use std::time::Duration;
-use tenure_core::{Moment, StoreError, Token};
+use tenure_core::{Moment, StoreError, Token, lease};
 
 /// The server's answer once it has locked the row, in the same round trip. Until the transaction ends, no other claim
 /// gets a token.
@@ -35,11 +35,12 @@ impl Issue {
 
     /// The earliest moment at which the row was locked. A waiter sent its request long before, and the answer may have
     /// been on its way for long, so this goes by the time since the beginning on the server's clock. `sent` is the
-    /// instant before the request was sent.
+    /// instant before the request was sent, and the answer if the clock was set meanwhile.
     pub(crate) fn locked_at(&self, sent: Moment) -> Moment {
         // Negative if the clock was set back.
-        let after = u64::try_from(self.after).unwrap_or(0);
-        (sent + Duration::from_micros(after)).min(Moment::now())
+        let after = Duration::from_micros(u64::try_from(self.after).unwrap_or(0));
+        let passed = Moment::now().since(sent);
+        if after > passed + lease::drift_allowance(passed) { sent } else { sent + after.min(passed) }
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(locked(-1_000_000).since(sent), Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
         assert_eq!(locked(700).since(sent), Duration::from_micros(700));
-        // It was set forward: no lock is of the future.
-        assert!(locked(8_999_000_000) <= Moment::now());
+        // It was set ahead.
+        assert_eq!(locked(8_999_000_000).since(sent), Duration::ZERO);
     }
 }
