@@ -107,8 +107,6 @@ fn subjects() -> Subjects {
         let galera = OnServer::new("galera", Kind::Galera, PATIENT);
         subjects = subjects.with(galera.showing(groups(ON_SEVERAL_NODES)));
         subjects = subjects.with(OnServer::new("mariadb-clock", Kind::Mariadb, PATIENT).with_clock());
-        let row_lock = OnServer::new("mariadb-row-lock-clock", Kind::Mariadb, ROW_LOCK);
-        subjects = subjects.with(row_lock.with_clock());
     }
     #[cfg(feature = "postgres")]
     {
@@ -135,8 +133,6 @@ fn subjects() -> Subjects {
         subjects = subjects.with(cluster.showing(groups(OF_A_CLUSTER)));
         subjects =
             subjects.with(OnServer::new("redis-clock", Kind::Redis, "response_timeout=3s").with_clock());
-        let fair = OnServer::new("redis-fair-clock", Kind::Redis, "fair=true&response_timeout=3s");
-        subjects = subjects.with(fair.with_clock());
     }
     #[cfg(feature = "memory")]
     {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tenure_core::{Error, Grant, Guard, LossCause, StandingKind};
 
 cases!("faults_of_the_clock":
-    clock_set_ahead.alone(), clock_set_back.alone(), late_copy_shortens_no_lease_by_another_clock.alone(),
+    clock_set_ahead.alone(), clock_set_back.alone(), late_copy_keeps_longer_lease.alone(),
 );
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -84,7 +84,7 @@ async fn clock_set_back(stage: &Stage) -> Check {
 }
 
 /// A lease is extended, the clock is set back, and a copy of the request for the first lease arrives.
-async fn late_copy_shortens_no_lease_by_another_clock(stage: &Stage) -> Check {
+async fn late_copy_keeps_longer_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let saboteur = stage.saboteur(&[Hurt::ClockAhead, Hurt::ClockBack])?;
     let ([client, other], claim) = (stage.clients().await?, store::claim(&stage.name("a"), LEASE)?);
