@@ -55,7 +55,7 @@ const URLS: [(&str, &str); 7] = [
 
 /// Both ends of a range in words, and the values just beyond them.
 fn ends(takes: &str) -> Option<([String; 2], Vec<String>)> {
-    let (least, most) = takes.trim_start_matches("a duration from ").split_once(" to ")?;
+    let (least, most) = takes.trim_start_matches("a duration with its unit, ").split_once(" to ")?;
     let beyond = if takes.starts_with("a duration") {
         let [least, most] = [least, most].map(|end| humantime::parse_duration(end).unwrap().as_nanos());
         [least - 1, most + 1].map(|nanos| format!("{nanos}ns")).to_vec()

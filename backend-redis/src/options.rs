@@ -212,13 +212,17 @@ impl RedisOptions {
 
     fn check_sentinels(&self, target: &Target) -> Result<(), Error> {
         let has_sentinels = matches!(target, Target::Sentinel { .. });
-        let (given, allowed) = match (&self.sentinel_user, &self.sentinel_password) {
+        let none = "none, because there are no sentinels (redis+sentinel:)";
+        let (option, given, allowed) = match (&self.sentinel_user, &self.sentinel_password) {
             (None, None) => return Ok(()),
             (_, Some(_)) if has_sentinels => return Ok(()),
-            (Some(_), None) if has_sentinels => ("missing", "a file with the password of sentinel_user"),
-            _ => ("a login for sentinels", "none: it has no effect without sentinels (redis+sentinel:)"),
+            (Some(_), None) if has_sentinels => {
+                ("sentinel_password_file", "missing", "a file with the password of sentinel_user")
+            }
+            (Some(user), _) => ("sentinel_user", &**user, none),
+            (None, Some(_)) => ("sentinel_password_file", "a file", none),
         };
-        Err(Error::invalid_option("sentinel_password_file", given, allowed))
+        Err(Error::invalid_option(option, given, allowed))
     }
 
     /// Where to connect.

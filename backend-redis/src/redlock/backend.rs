@@ -97,13 +97,15 @@ async fn check(voters: &Voters) -> Result<(), StoreError> {
         };
         match answer {
             Some((_, Ok(()))) => fit += 1,
-            Some((_, Err(error))) if error.is_unavailable() => {
-                tracing::warn!(%error, "cannot use one of the servers");
-                silent.push(error.into());
-            }
+            Some((_, Err(error))) if error.is_unavailable() => silent.push(error),
             Some((_, Err(error))) => return Err(error),
-            None if voters.quorum.is_met(fit) => return Ok(()),
-            None => return Err(voters.quorum.too_few(silent)),
+            None if voters.quorum.is_met(fit) => {
+                for error in silent {
+                    tracing::warn!(%error, "one of the servers is unavailable; the others are a majority");
+                }
+                return Ok(());
+            }
+            None => return Err(voters.quorum.too_few(silent.into_iter().map(Into::into).collect())),
         }
     }
 }

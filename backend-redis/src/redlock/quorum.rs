@@ -10,6 +10,9 @@ pub(crate) struct Quorum {
     pub(crate) servers: usize,
 }
 
+/// How many silent servers an error quotes.
+const REASONS: usize = 3;
+
 impl Quorum {
     /// How many servers are a majority: any two majorities share a server.
     pub(crate) fn needed(self) -> usize {
@@ -39,9 +42,17 @@ impl Quorum {
         silent.sort_by_key(StoreError::is_unavailable);
         let lasting = silent.first().is_some_and(|error| !error.is_unavailable());
         let spent = silent.iter().any(StoreError::spends_claim);
-        let what = match silent.first() {
-            Some(first) => format!("no majority of the {servers} servers answered: {first}"),
-            None => format!("no majority of the {servers} servers answered in time"),
+        let mut reasons: Vec<String> = silent.iter().map(ToString::to_string).collect();
+        reasons.dedup();
+        let more = reasons.len().saturating_sub(REASONS);
+        reasons.truncate(REASONS);
+        if more > 0 {
+            reasons.push(format!("and {more} more"));
+        }
+        let what = if reasons.is_empty() {
+            format!("no majority of the {servers} servers answered in time")
+        } else {
+            format!("no majority of the {servers} servers answered: {}", reasons.join(", "))
         };
         let error = TooFew { what, source: silent.into_iter().next() };
         match (spent, lasting) {
@@ -105,6 +116,7 @@ mod tests {
         assert_eq!(error.to_string(), "no majority of the 3 servers answered: b did not answer");
         let error =
             Quorum { servers: 3 }.too_few(vec![passing(), silence(StoreError::failed("no password"))]);
-        assert!(!error.is_unavailable() && error.to_string().ends_with("no password"), "{error}");
+        let text = "no majority of the 3 servers answered: no password, b did not answer";
+        assert!(!error.is_unavailable() && error.to_string() == text, "{error}");
     }
 }

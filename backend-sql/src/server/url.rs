@@ -39,8 +39,8 @@ impl<D: Dialect> ServerOptions<D> {
             options.connections(count as usize)
         })
         .about(
-            "lease rows: over how many connections the client spreads its names (at most 64); row \
-            locks: how many it may hold or wait for; the client opens a few more",
+            "lease rows: how many connections share the client's names (at most 64); row locks: how \
+            many locks the client may hold or wait for; the client opens a few more",
         ),
         Parameter::<Self>::flag("fair", "false", Self::fair).about(
             "whether waiters of all clients are served in the order in which they came",

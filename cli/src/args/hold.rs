@@ -42,10 +42,10 @@ pub(crate) struct Run {
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
     /// Use it for a short job that cron starts on several machines: a machine whose clock is behind then finds the lock
-    /// still held. Give a time longer than the clocks differ and shorter than the pause between two runs. `tenure` does
-    /// not wait until then: the store keeps the lock, and still shows the ended process as its holder. Its default label
-    /// reads `COMMAND, for at least 1m`. It works with one name only, and not with ZooKeeper or row locks, whose locks
-    /// end with a session.
+    /// still held. Give a time longer than the clocks differ and shorter than the pause between two runs. `tenure`
+    /// exits when COMMAND ends: the store keeps the lock, and still shows the ended process as its holder, by default
+    /// labelled `COMMAND, for at least 1m`. --at-least takes one name only, and fails with ZooKeeper and row locks, whose
+    /// locks end with a session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,
 }

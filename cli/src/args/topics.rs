@@ -14,7 +14,7 @@ Exit codes
   1
       show, release: the lock is free; latch show: no such latch; conformance: a case failed
   64
-      bad input: a name, a duration, a URL, an option
+      bad input: a name, a duration, a URL, an option; release: the lock is held, and --force is missing
   69
       the store is unavailable, failed or does not support this, or other clients use another --permits or --parties
   74

@@ -43,8 +43,8 @@ impl Name {
             "it is empty".to_owned()
         } else if text.len() > Self::MAX_BYTES {
             format!("it has {} bytes", text.len())
-        } else if let Some((at, found)) = text.char_indices().find(|(_, c)| c.is_control()) {
-            format!("byte {at} is the control character {found:?}")
+        } else if let Some((at, found)) = text.chars().enumerate().find(|(_, c)| c.is_control()) {
+            format!("character {} is the control character {found:?}", at + 1)
         } else {
             return Ok(Self(text.into()));
         };
@@ -110,7 +110,7 @@ impl fmt::Debug for Name {
 
 /// Why a text is not a valid lock name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid lock name {given}: {broken}; expected 1 to 200 bytes of UTF-8 without control characters")]
+#[error("invalid name {given}: {broken}; expected 1 to 200 bytes of UTF-8 without control characters")]
 pub struct InvalidName {
     given: String,
     broken: String,

@@ -24,7 +24,7 @@ const PRIVATE: &str = "a file that only its owner may read";
 /// const CONNECT_TIMEOUT: Parameter<Patience> =
 ///     Parameter::duration("connect_timeout", RANGE, "5s", |_, longest| Patience(longest))
 ///         .about("how long an attempt to connect may take");
-/// assert_eq!(CONNECT_TIMEOUT.entry().takes, "a duration from 1ms to 10m");
+/// assert_eq!(CONNECT_TIMEOUT.entry().takes, "a duration with its unit, 1ms to 10m");
 /// ```
 pub struct Parameter<O> {
     name: &'static str,
@@ -215,7 +215,11 @@ impl<O> Kind<O> {
     fn in_words(&self) -> String {
         match self {
             Self::Duration(range, _) => {
-                format!("a duration from {} to {}", in_one_unit(*range.start()), in_one_unit(*range.end()))
+                format!(
+                    "a duration with its unit, {} to {}",
+                    in_one_unit(*range.start()),
+                    in_one_unit(*range.end())
+                )
             }
             Self::Number(range, _) => format!("{} to {}", range.start(), range.end()),
             Self::Flag(_) => "true or false".to_owned(),
