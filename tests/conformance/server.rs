@@ -51,7 +51,7 @@ impl OnServer {
 
     /// This store on a server whose clock is set, for the cases that do that.
     pub(crate) fn with_clock(self) -> Self {
-        Self { way: Some(Use::LocalWithClock), groups: &[OF_THE_CLOCK], ..self }
+        Self { way: Some(Use::LocalWithClock), groups: crate::groups(&[OF_THE_CLOCK]), ..self }
     }
 
     /// The next node of a cluster whose nodes all accept writes: clients of different nodes exclude each other.

@@ -35,9 +35,17 @@ mod code {
     pub(super) const NOTADB: u32 = 26;
 }
 
+/// I/O errors that do not pass: `SHORT_READ`, a file that ends too early, and `SHMMAP`, a file system without shared
+/// memory.
+const LASTING: [u32; 2] = [522, 5386];
+
 /// The primary result code: the lowest byte of the extended one from sqlx.
 fn primary(error: &dyn DatabaseError) -> Option<u32> {
-    Some(error.code()?.parse::<u32>().ok()? & 0xff)
+    extended(error).map(|code| code & 0xff)
+}
+
+fn extended(error: &dyn DatabaseError) -> Option<u32> {
+    error.code()?.parse().ok()
 }
 
 /// Whether another connection was in the way, so that the same statement may succeed a moment later.
@@ -70,7 +78,10 @@ pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
             ),
         ),
         code::FULL => (false, format!("the disk of {path} is full; make room on it")),
-        code::IOERR => (true, format!("{path}: {}; check its disk", error.message())),
+        code::IOERR => {
+            let lasts = extended(error).is_some_and(|code| LASTING.contains(&code));
+            (!lasts, format!("{path}: {}; check its disk, which must be a local one", error.message()))
+        }
         code::CANTOPEN => match no_descriptor(origin.path) {
             Some(why) => (true, why),
             None => (false, cannot_open(origin.path)),

@@ -103,11 +103,10 @@ pub(super) fn releases(account: &Account<'_>, name: &str, holds: &[Hold<'_>], fo
         if holds.iter().filter(|other| other.claim == hold.claim).count() > 1 {
             continue;
         }
-        let mut spells = account.spells_in(hold.origin.begun(), at);
-        let ended_early = spells.any(|spell| *spell.effect == Effect::EndsLeases);
         let overtakes = |other: &&Hold<'_>| {
+            let gone = other.releases.unwrap_or(other.until()) < released;
             other.token > hold.token
-                && !(ended_early && other.ends() < released)
+                && !(gone && clock_ended(account, hold, other.granted))
                 && other.granted < at
                 && !other.mode().admits([hold.mode_at(other.granted)])
         };
@@ -125,6 +124,12 @@ pub(super) fn releases(account: &Account<'_>, name: &str, holds: &[Hold<'_>], fo
     }
 }
 
+/// Whether the store's clock may have ended the lease early by then. One that was renewed since stands by the new clock.
+fn clock_ended(account: &Account<'_>, hold: &Hold<'_>, by: Stamp) -> bool {
+    let mut spells = account.spells_in(hold.origin.begun(), by);
+    spells.any(|spell| *spell.effect == Effect::EndsLeases && by <= spell.to + hold.lease)
+}
+
 /// Clause L1: no grant ends before its lease, unless a client ended it.
 ///
 /// A holder that hears before its deadline that its grant has ended had it taken from it. Sessions may end at any time, and
@@ -135,7 +140,8 @@ pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], 
         let Some((at, cause)) = early else { continue };
         let causes = [LossCause::SessionEnded, LossCause::Forced, LossCause::MaxHold];
         // A successor may be told of what was forgotten before it asked.
-        let forgotten = account.forgets(name, hold.origin.begun(), at);
+        let mut spells = account.spells_in(hold.origin.begun(), at);
+        let forgotten = spells.any(|spell| spell.loses(name)) || clock_ended(account, hold, at);
         if forgotten || causes.iter().any(|allowed| allowed.as_str() == cause) {
             continue;
         }

@@ -12,7 +12,7 @@ use crate::{
     saboteur::Hurt,
 };
 use std::time::Duration;
-use tenure_core::{Error, Grant, Guard, LossCause, StandingKind};
+use tenure_core::{Error, Grant, Guard, LossCause, StandingKind, Token};
 
 cases!("faults_of_the_clock":
     clock_set_ahead.alone(), clock_set_back.alone(), late_copy_keeps_longer_lease.alone(),
@@ -21,6 +21,17 @@ cases!("faults_of_the_clock":
 const LEASE: Duration = Duration::from_secs(6);
 /// Longer than every lease here.
 const STEP: Duration = Duration::from_hours(1);
+
+/// Where the tokens are times in microseconds, checks that the clock was set between these two, by what they differ.
+fn was_set(before: Token, next: Token, differ: impl Fn(Duration) -> bool) -> Check {
+    const IN_2001: u64 = 1_000_000_000_000_000;
+    let apart = Duration::from_micros(next.get().saturating_sub(before.get()));
+    ensure!(
+        before.get() < IN_2001 || differ(apart),
+        "the clock was not set: {before} and {next} differ by {apart:?}"
+    );
+    Ok(())
+}
 
 /// Waits for a renewal, or a heartbeat.
 async fn renewed(guard: &Guard) -> Check {
@@ -51,6 +62,7 @@ async fn clock_set_ahead(stage: &Stage) -> Check {
     }
     let next = granted(waiter).await?;
     rises(before, next.token())?;
+    was_set(before, next.token(), |apart| apart >= STEP)?;
     next.release().await?;
     scene.end().await
 }
@@ -66,7 +78,8 @@ async fn clock_set_back(stage: &Stage) -> Check {
     let saboteur = scene.saboteur.clone();
     saboteur.inject(Hurt::ClockBack.by(STEP)).await?;
     renewed(&guard).await?;
-    scene.hand_on(guard).await?;
+    let before = guard.token();
+    was_set(before, scene.hand_on(guard).await?, |apart| apart < Duration::from_millis(1))?;
     scene.end().await?;
     if stage.capabilities().standing == StandingKind::Lease {
         within(at_most(LEASE), "the loss of a lease without renewal", dead.lost()).await?;

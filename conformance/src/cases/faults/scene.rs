@@ -8,7 +8,7 @@ use crate::{
     saboteur::{Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Error, Guard, LossCause, Moment, StandingKind};
+use tenure_core::{Error, Guard, LossCause, Moment, StandingKind, Token};
 use tokio::task::JoinHandle;
 
 /// A grant left behind with this lease does not expire during a case.
@@ -72,12 +72,14 @@ impl Scene {
 
     /// Releases the lock, which the next client acquires long before the lease would have expired, with a greater
     /// token.
-    pub(super) async fn hand_on(&self, guard: Guard) -> Check {
+    pub(super) async fn hand_on(&self, guard: Guard) -> Check<Token> {
         let before = guard.token();
         self.released(guard.release().await)?;
         let next = self.other.rival(&self.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
-        rises(before, next.token())?;
-        self.released(next.release().await)
+        let token = next.token();
+        rises(before, token)?;
+        self.released(next.release().await)?;
+        Ok(token)
     }
 
     /// Checks that the lock was released, or lost with its session, which may end when its connection does.
