@@ -142,7 +142,7 @@ impl Open {
     fn close(&mut self, claim: ClaimId, is_it: impl Fn(&Request) -> bool) {
         let Some((_, requests)) = self.requests.get_mut(&claim) else { return };
         if let Some(at) = requests.iter().position(is_it) {
-            requests.swap_remove(at);
+            requests.remove(at);
         }
         if requests.is_empty() {
             self.remove(claim);

@@ -219,7 +219,7 @@ impl RedisOptions {
             (Some(_), None) if has_sentinels => {
                 ("sentinel_password_file", "missing", "a file with the password of sentinel_user")
             }
-            (Some(user), _) => ("sentinel_user", &**user, none),
+            (Some(_), _) => ("sentinel_user", "a user", none),
             (None, Some(_)) => ("sentinel_password_file", "a file", none),
         };
         Err(Error::invalid_option(option, given, allowed))

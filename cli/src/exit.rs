@@ -158,7 +158,7 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             _ => say(&cause.to_string()),
         }
     } else if lacks_only_a_command(error) {
-        say("no command; write \"--\" before it, as in: tenure run NAME -- COMMAND");
+        say("no command; write it after the name and \"--\": NAME -- COMMAND");
     } else {
         // A help text that is not read to its end is not a failure. Nothing is held yet, so this may block.
         let _ = error.print();

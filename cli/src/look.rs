@@ -126,7 +126,7 @@ pub(crate) async fn show(store: &args::Store, args: &args::Show) -> Result<ExitC
     let entries = entries?;
     print(&entries, args.waiting, args.json)?;
     if !entries.iter().any(Entry::is_holder) {
-        stderr::mention(&format!("lock {:?} in {} is free", args.name, locks.store()));
+        note(&format!("lock {:?} in {} is free", args.name, locks.store()));
         return Ok(ExitCode::from(exit::NOT_HELD));
     }
     Ok(ExitCode::SUCCESS)

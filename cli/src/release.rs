@@ -1,4 +1,4 @@
-//! `tenure release --force`: releases a lock by force, even if another client holds it.
+//! `tenure release`: with `--force` releases a lock that another client holds, and otherwise says who holds it.
 
 use crate::{
     args,

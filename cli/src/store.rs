@@ -136,7 +136,7 @@ impl Url {
     /// may be meant for another server.
     pub(crate) fn failed(&self, error: Error) -> Failure {
         if matches!(error, Error::InvalidOption { .. }) {
-            let text = "the store's URL says so; see: tenure help urls";
+            let text = "see: tenure help urls";
             return Failure::Noted(Box::new(error.into()), text.to_owned());
         }
         match self.variable {

@@ -245,9 +245,13 @@ fn bad_record(detail: &str) -> String {
     )
 }
 
-/// The error without the kind that the `redis` crate writes before its detail.
+/// The error without the kind that the `redis` crate writes before its detail, or at the end.
 pub(super) fn words(error: &RedisError) -> String {
-    error.to_string().replacen(&format!(" - {:?}: ", error.kind()), ": ", 1)
+    let (text, kind) = (error.to_string(), format!(" - {:?}", error.kind()));
+    match text.strip_suffix(&kind) {
+        Some(words) => words.to_owned(),
+        None => text.replacen(&(kind + ": "), ": ", 1),
+    }
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {

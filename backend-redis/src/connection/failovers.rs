@@ -9,6 +9,7 @@ use super::{
     address::Address,
     connecting::{Pauses, TRY_EVERY, in_time},
     dial::Dial,
+    errors::words,
     pubsub::Heard,
     sentinel::Sentinels,
 };
@@ -83,7 +84,7 @@ impl Listener {
             let Err(error) = self.hear(sentinel, &mut lasted).await;
             warned &= !lasted;
             if !std::mem::replace(&mut warned, true) {
-                tracing::warn!(%sentinel, %error, "cannot follow failovers; trying again");
+                tracing::warn!(%sentinel, error = words(&error), "cannot follow failovers; trying again");
             }
             sleep(pauses.after(begun.elapsed())).await;
         }

@@ -312,7 +312,7 @@ impl Failed {
             return (ErrorKind::InvalidClientConfig, "no sentinel knows this service", what).into();
         }
         let kind = if self.silent { ErrorKind::Io } else { ErrorKind::InvalidClientConfig };
-        (kind, "no sentinel names it", reasons).into()
+        (kind, "no sentinel names the master", reasons).into()
     }
 }
 

@@ -39,7 +39,8 @@ impl Quorum {
     pub(crate) fn too_few(self, silent: Vec<Failure>) -> StoreError {
         let servers = self.servers;
         let mut silent: Vec<StoreError> = silent.into_iter().map(|silence| silence.error).collect();
-        silent.sort_by_key(StoreError::is_unavailable);
+        // In an order of its own: the same error again is no news.
+        silent.sort_by_cached_key(|error| (error.is_unavailable(), error.to_string()));
         let lasting = silent.first().is_some_and(|error| !error.is_unavailable());
         let spent = silent.iter().any(StoreError::spends_claim);
         let mut reasons: Vec<String> = silent.iter().map(ToString::to_string).collect();

@@ -239,10 +239,10 @@ async fn sentinel_over_tls() {
     // The master's password, which this sentinel refuses.
     let (error, text) = refusal_with(at(&trusted)).await;
     assert!(
-        text.contains("no sentinel names it") && text.contains("authentication failed"),
+        text.contains("no sentinel names the master") && text.contains("authentication failed"),
         "{error:?} {text}"
     );
     assert!(!text.contains("right"), "{text}");
     let (error, text) = refusal_with(at(&with_password)).await;
-    assert!(text.contains("no sentinel names it"), "{error:?} {text}");
+    assert!(text.contains("no sentinel names the master"), "{error:?} {text}");
 }
