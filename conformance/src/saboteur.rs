@@ -97,7 +97,7 @@ hurts! {
     RestartEach: "restart the members in turn",
     /// Cuts the injection's member of an ensemble off from the others. Clients still reach all of them.
     Partition: "partition",
-    /// Drops what the injection's member of an ensemble says to the others, and lets it hear them. Clients still reach all
+    /// Drops all messages from the injection's member of an ensemble to the others, whose messages it still gets. Clients still reach all
     /// of them. Undone, the connections between members that lost something are reset.
     Mute: "partition in one direction",
     /// Makes every client's connection to the injection's member of an ensemble hang.

@@ -55,7 +55,7 @@ pub enum Use {
     Local,
     /// The same, and databases wait for the disk at each commit, as they do in earnest: for benches.
     LocalOnDisk,
-    /// The same as [`Local`](Self::Local), and the servers' clock can be set.
+    /// Like [`Local`](Self::Local), with a server whose clock can be set.
     LocalWithClock,
 }
 

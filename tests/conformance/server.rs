@@ -27,7 +27,7 @@ const OF_THE_CLOCK: &str = "faults_of_the_clock";
 pub(crate) struct OnServer {
     name: &'static str,
     kind: Kind,
-    /// Its own server's, whatever `TENURE_TEST_USE` says, if that must be one of a certain way.
+    /// How to start its server. `None`: as `TENURE_TEST_USE` says.
     way: Option<Use>,
     parameters: &'static str,
     /// The groups of cases that it is for; none means all.

@@ -22,7 +22,7 @@ fn is_alone(test: &str) -> bool {
     false
 }
 
-/// What is asked while this process has so much of the resource.
+/// Awaits `asked` while this process may use at most so much of the resource.
 async fn limited<T>(resource: Resource, most: u64, asked: impl Future<Output = T>) -> T {
     let before = getrlimit(resource);
     setrlimit(resource, Rlimit { current: Some(most), ..before }).unwrap();

@@ -78,7 +78,7 @@ impl Options {
         Ok(Self::seeded(seed))
     }
 
-    /// One round of eight seconds.
+    /// One round of eight seconds with a lease of half a second, for a test beside others.
     #[must_use]
     pub fn short(self) -> Self {
         let (round, lease) = (Duration::from_secs(8), Duration::from_millis(500));

@@ -96,7 +96,7 @@ pub struct Planned {
     pub lasts: Duration,
     /// The fault itself.
     pub what: AnyFault,
-    /// What else is wrong from halfway on: the network, or another member of the ensemble.
+    /// A second fault, injected halfway: of the network, or of another member of the ensemble.
     pub second: Option<Injection>,
 }
 
