@@ -61,7 +61,8 @@ pub use contract::{
 pub use memory::Memory;
 pub use policy::{guard::Guard, hold::Hold};
 pub use store::{
-    Attempt, AttemptAll, Backend, Background, Conversion, LatchState, LatchStep, PerRuntime, Release, Renewal,
+    Attempt, AttemptAll, Backend, Background, Conversion, LatchState, LatchStep, Opening, PerRuntime,
+    Release, Renewal,
 };
 
 /// The example in the README compiles.

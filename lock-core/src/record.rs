@@ -12,11 +12,12 @@
 //! | who should ask again after a change | `wake` |
 //! | who waits, and how a waiting client can be told | `queue`, `bell` |
 //! | a latch as a value | `latch` |
-//! | the store's clock | `store_time` |
+//! | the store's clock, also where it only dates what is written | `store_time`, `dated_clock` |
 
 mod bell;
 #[cfg(test)]
 mod damaged;
+mod dated_clock;
 #[cfg(test)]
 mod examples;
 mod format;
@@ -32,6 +33,7 @@ mod tests;
 mod wake;
 
 pub use bell::Bell;
+pub use dated_clock::DatedClock;
 pub use format::unreadable;
 pub use latch::LatchRecord;
 pub use plain::{Plain, PlainHolder, PlainWaiter};
@@ -141,6 +143,14 @@ impl Record {
             && self.queue.first(now).is_none()
             && self.mark.as_ref().is_none_or(|mark| !mark.stands(now))
             && self.forced.iter().all(|(_, until)| *until <= now)
+    }
+
+    /// Whether a lease has ended that was not released, of this claim or of any; or that of a claim that was released by
+    /// force.
+    pub(crate) fn has_expired(&self, of: Option<ClaimId>, now: StoreTime) -> bool {
+        let held = self.held.iter().map(|held| (held.claim, held.until));
+        let mut all = held.chain(self.forced.iter().copied());
+        all.any(|(claim, until)| until <= now && of.is_none_or(|of| of == claim))
     }
 
     /// Grants the name to the claim if the holders admit it, and so do those ahead of it in the queue (clauses X1 and W5).

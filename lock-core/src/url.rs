@@ -98,7 +98,7 @@ const LEASE: Parameter<Duration> =
 /// The other one of the two.
 const SUCCESSION: Parameter<u32> =
     Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count)
-        .about("how often in a row a process hands a lock on to its own waiters");
+        .about("how many times in a row a process may hand a lock on to its own waiters");
 
 /// The URLs of a store, which are read into its options, of type `O`.
 pub struct Urls<O: 'static> {
@@ -151,6 +151,12 @@ impl<O> Urls<O> {
             return Err(Refusal::new("@ in the parameters", valid));
         }
         let place = Place::of(scheme, url)?;
+        // Otherwise the file would be called so, and the store would have no parameters.
+        let is_known = |name: &str| self.guide().parameters.iter().any(|known| known.name == name);
+        let begins = |rest: &str| rest.split_once('=').is_some_and(|(name, _)| is_known(name));
+        if place.text().split('&').skip(1).any(begins) {
+            return Err(Refusal::new("& where the parameters begin", "write ? there, and & between them"));
+        }
         // Where no host can be, what follows one may be the rest of a password, and name no file.
         let is_sound = scheme.has_servers() || place.path().is_some();
         let file = self.password_file(url).filter(|_| is_sound);

@@ -73,7 +73,7 @@ impl Lock {
     /// Sets how long the store keeps the lock without hearing from its holder: 100 ms to 365 days. Default: 30 s.
     ///
     /// It is renewed after a third of that time. With a short lease, a dead holder's lock is free sooner; a long one
-    /// survives longer outages of the store. A session store (`ZooKeeper`) uses its session's timeout instead.
+    /// survives longer outages of the store. A session store (`ZooKeeper`, `etcd`) uses its session's timeout instead.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

@@ -87,7 +87,7 @@ impl Locks {
     ///
     /// [`Error::InvalidOption`] for a number outside that range; [`Error::Unsupported`] unless the store has
     /// [`Capabilities::succession`]: with `fair=true`, a store's queue would be passed over, and tokens like
-    /// `ZooKeeper`'s cannot be reserved.
+    /// `ZooKeeper`'s and `etcd`'s cannot be reserved.
     ///
     /// # Examples
     ///

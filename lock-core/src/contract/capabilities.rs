@@ -19,6 +19,9 @@ use std::{fmt, time::Duration};
 pub struct Capabilities {
     /// How an unreleased grant ends: lease or session.
     pub standing: StandingKind,
+    /// How far the time in the store's answers may be behind its clock. A grant may outlast its lease by up to twice that
+    /// (clause L1). Zero unless the store tells no time, but dates what is written.
+    pub margin: Duration,
     /// How a waiter learns that it is worth asking again.
     pub wakeup: Wakeup,
     /// The longest time for which a waiter does not ask the store again, with or without a hint (clause W4).
@@ -71,6 +74,7 @@ impl Capabilities {
     /// Leases, and waiters that ask again at least every 50 ms: the base for other stores' values.
     pub const POLLED: Self = Self {
         standing: StandingKind::Lease,
+        margin: Duration::ZERO,
         wakeup: Wakeup::Poll,
         ask_again: Duration::from_millis(50),
         fair: false,
@@ -114,15 +118,15 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::Listing => "listing holders",
             Self::Waiting => {
-                "listing waiters: it keeps no list of them (ZooKeeper does, and with fair=true Redis and lease rows do)"
+                "listing waiters: it keeps no list of them (ZooKeeper and etcd do, and with fair=true Redis and lease rows do)"
             }
             Self::ForcedRelease => "releasing a lock by force",
-            Self::Extending => "extending a lease by hand (all built-in stores except ZooKeeper and row locks do)",
+            Self::Extending => "extending a lease by hand (all built-in stores except ZooKeeper, etcd, row locks and advisory locks do)",
             Self::HoldingAtLeast => {
-                "keeping a lock held after its release (all built-in stores except ZooKeeper and row locks do)"
+                "keeping a lock held after its release (all built-in stores except ZooKeeper, etcd, row locks and advisory locks do)"
             }
-            Self::Shared => "shared mode (all built-in stores except row locks and Redlock do)",
-            Self::Permits => "semaphores (all built-in stores except row locks and Redlock do)",
+            Self::Shared => "shared mode (all built-in stores except row locks, advisory locks in MySQL and MariaDB, and Redlock do)",
+            Self::Permits => "semaphores (all built-in stores except row locks, advisory locks and Redlock do)",
             Self::Latches => "latches (all built-in stores except Redlock do)",
             Self::Succession => "succession, because its own queue is fair or its tokens cannot be reserved",
         })

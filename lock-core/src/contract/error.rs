@@ -3,7 +3,7 @@
 use crate::contract::{
     Capability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind,
 };
-use std::{fmt, iter, sync::Arc, time::Duration};
+use std::{fmt, iter, ops::RangeInclusive, sync::Arc, time::Duration};
 
 /// An error: what went wrong, with which name in which store, and what to do.
 ///
@@ -210,6 +210,34 @@ impl Error {
         Self::InvalidOption { option, given: given.to_string(), allowed: allowed.into() }
     }
 
+    /// Returns the value that was given for an option, if it is in this range.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`](Self::InvalidOption), with the range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_core::Error;
+    ///
+    /// assert_eq!(Error::check_range("connections", 4, &(1..=8))?, 4);
+    /// let refused = Error::check_range("connections", 9, &(1..=8)).unwrap_err();
+    /// assert!(refused.to_string().contains("1 to 8"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn check_range<T: PartialOrd + fmt::Debug>(
+        option: &'static str,
+        given: T,
+        range: &RangeInclusive<T>,
+    ) -> Result<T, Self> {
+        if range.contains(&given) {
+            return Ok(given);
+        }
+        let allowed = format!("{:?} to {:?}", range.start(), range.end());
+        Err(Self::invalid_option(option, format_args!("{given:?}"), allowed))
+    }
+
     /// Makes an error from a backend's, adding the store and the operation.
     #[must_use]
     pub fn from_store(store: &Arc<str>, during: Operation, source: StoreError) -> Self {
@@ -231,7 +259,8 @@ impl fmt::Display for Error {
                 write!(f, "lock {name:?} in {store} was not acquired within {waited:?}: {reason}")
             }
             Self::Lost { name, store, cause, renewal } => {
-                write!(f, "lock {name:?} in {store} was lost: {cause}; ")?;
+                let ended = if *cause == LossCause::MaxHold { "ended" } else { "was lost" };
+                write!(f, "lock {name:?} in {store} {ended}: {cause}; ")?;
                 if let Some(why) = renewal {
                     write!(f, "the last renewal failed: {why}; ")?;
                 }

@@ -1,6 +1,6 @@
 //! Grants: a store's yes to a claim.
 
-use crate::contract::{Claim, ClaimId, Epoch, Liveness, Mode, Moment, Name, Token, lease};
+use crate::contract::{Claim, ClaimId, Epoch, Liveness, LossCause, Mode, Moment, Name, Token, lease};
 use std::time::Duration;
 
 /// The store's yes: this claim holds this name, with this token, until its standing ends.
@@ -63,6 +63,15 @@ impl Grant {
         Self::new(claim, token, Standing::Session(liveness))
     }
 
+    /// Returns why a grant in a session ended; `None` while it lasts, and for a grant with a lease.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossCause> {
+        match &self.standing {
+            Standing::Session(liveness) => liveness.loss(),
+            Standing::Lease { .. } => None,
+        }
+    }
+
     /// Returns this grant with this many tokens reserved below its [token](Self::token): see [`Claim::reserve`]. Its
     /// first holder has the smallest of them.
     #[must_use]
@@ -74,6 +83,15 @@ impl Grant {
     #[must_use]
     pub fn in_epoch(self, epoch: &Epoch) -> Self {
         Self { epoch: Some(epoch.clone()), ..self }
+    }
+
+    /// This grant as its holder counts on it, if its store keeps it longer than that.
+    pub(crate) fn lasting(self, lease: Duration) -> Self {
+        let standing = match self.standing {
+            Standing::Lease { sent, .. } => Standing::Lease { sent, stands: lease },
+            session @ Standing::Session(_) => session,
+        };
+        Self { lease, standing, ..self }
     }
 
     /// Whether the store has forgotten it.

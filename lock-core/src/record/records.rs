@@ -72,6 +72,16 @@ impl<S: RecordStore> Records<S> {
         Self { changes: Arc::new(Changes::new(store)), renewals: AtomicU32::new(0) }
     }
 
+    /// The holders for people, with the rest of the lease that each may count on.
+    fn described(&self, record: &Record, name: &Name, now: StoreTime) -> impl Iterator<Item = Holder> {
+        let margin = self.changes.store.margin();
+        let rest = move |left: Duration| left.saturating_sub(margin);
+        record
+            .holders(name, now)
+            .into_iter()
+            .map(move |holder| Holder { left: holder.left.map(rest), ..holder })
+    }
+
     /// Changes the record of `name`, and forgets the name once it has been idle for long enough.
     async fn change<T>(
         &self,
@@ -93,6 +103,7 @@ impl<S: RecordStore> Backend for Records<S> {
     fn capabilities(&self) -> Capabilities {
         let tells = self.changes.store.tells_of_changes();
         Capabilities {
+            margin: self.changes.store.margin(),
             wakeup: if tells { Wakeup::Push } else { Wakeup::Poll },
             // A waiter renews its place three times before it would lose it.
             ask_again: self.changes.store.ask_again().min(Record::PLACE / 3),
@@ -109,15 +120,23 @@ impl<S: RecordStore> Backend for Records<S> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        self.change(&claim.name, Write::IfChanged, |record, now, sent| record.acquire(claim, now, sent)).await
+        let kept = self.changes.kept(claim);
+        let acquire = |record: &mut Record, now, sent| record.acquire(&kept, now, sent);
+        Ok(match self.change(&claim.name, Write::IfChanged, acquire).await? {
+            Attempt::Granted(grant) => Attempt::Granted(grant.lasting(claim.lease)),
+            busy @ Attempt::Busy { .. } => busy,
+        })
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut rounds = Rounds::of(self.capabilities());
-        let key = key_of(&claim.name);
+        let (key, kept, margin) =
+            (key_of(&claim.name), self.changes.kept(claim), self.changes.store.margin());
         loop {
             let ask = |record: &mut Record, now: StoreTime, sent: Moment| {
-                let answer = record.acquire(claim, now, sent)?;
+                let answer = record.acquire(&kept, now, sent)?;
+                // As a lease, a place lasts by each client's time.
+                let now = now + margin;
                 if matches!(answer, Attempt::Busy { .. })
                     && !record.has_place(claim.id, now + Record::PLACE / 2)
                 {
@@ -128,7 +147,7 @@ impl<S: RecordStore> Backend for Records<S> {
             let (answer, version) = self.changes.change(&claim.name, Write::IfChanged, ask).await?;
             let pause = rounds.next();
             match answer {
-                Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Granted(grant) => return Ok(grant.lasting(claim.lease)),
                 Attempt::Busy { expires_in } => {
                     // One millisecond more, because stores may count in milliseconds.
                     let until_expiry = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
@@ -197,28 +216,34 @@ impl<S: RecordStore> Backend for Records<S> {
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let (record, now) = self.changes.look(name).await?;
-        Ok(record.holders(name, now))
+        Ok(self.described(&record, name, now).collect())
     }
 
     /// No claim is granted on an unreadable record, so its name counts as held by an unknown holder. It hides no other.
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let mut holders = Vec::new();
-        for (key, stored) in self.changes.store.list(&format!("{LOCKS}{prefix}")).await? {
-            let Some(name) = key.strip_prefix(LOCKS).and_then(|name| Name::new(name).ok()) else { continue };
-            match parse::<_, Record>(&key, &stored) {
-                Ok(record) => {
-                    holders.extend(
-                        record.into_iter().flat_map(|edition| edition.content.holders(&name, stored.now)),
-                    );
-                }
-                Err(error) => {
-                    tracing::warn!(lock.store = self.store(), %error, "cannot tell who holds a name");
-                    holders.push(Holder::of(name));
+        let (prefix, mut doubt) = (format!("{LOCKS}{prefix}"), self.changes.doubt());
+        loop {
+            let (mut holders, mut again) = (Vec::new(), false);
+            for (key, stored) in self.changes.store.list(&prefix).await? {
+                let name = key.strip_prefix(LOCKS).and_then(|name| Name::new(name).ok());
+                let Some(name) = name else { continue };
+                match parse::<_, Record>(&key, &stored) {
+                    Ok(Some(Edition { content, .. })) => {
+                        again |= doubt.ends_with(&content, None, stored.now);
+                        holders.extend(self.described(&content, &name, stored.now));
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::warn!(lock.store = self.store(), %error, "cannot tell who holds a name");
+                        holders.push(Holder::of(name));
+                    }
                 }
             }
+            if !again {
+                holders.sort_by(|one, other| one.name.cmp(&other.name));
+                return Ok(holders);
+            }
         }
-        holders.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(holders)
     }
 
     async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {

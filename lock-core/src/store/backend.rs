@@ -2,8 +2,8 @@
 
 use crate::{
     contract::{
-        Capabilities, Capability, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError, Token,
-        Waiter, Wakeup,
+        Capabilities, Capability, Claim, Grant, Holder, LossCause, Mode, Moment, Name, Standing, StoreError,
+        Token, Waiter, Wakeup,
     },
     store::Background,
 };
@@ -340,6 +340,18 @@ pub enum Renewal {
     /// There was no answer for this one, or the request was sent twice and a copy of it may still arrive; it is asked
     /// again soon.
     Unanswered,
+}
+
+impl Renewal {
+    /// Answers for grants in a session, which need no renewal. A grant with a lease stays unanswered.
+    #[must_use]
+    pub fn in_session(grants: &[Grant]) -> Vec<Self> {
+        let answer = |grant: &Grant| match &grant.standing {
+            Standing::Session(liveness) => liveness.loss().map_or(Self::Renewed, Self::Lost),
+            Standing::Lease { .. } => Self::Unanswered,
+        };
+        grants.iter().map(answer).collect()
+    }
 }
 
 /// A request about one latch.

@@ -14,8 +14,8 @@ pub(super) fn nearest<'k, T>(given: &str, known: impl IntoIterator<Item = (&'k s
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 8] =
-        ["memory", "redis", "rediss", "redis+unix", "postgres", "mysql", "zookeeper", "fair"];
+    const KNOWN: [&str; 10] =
+        ["memory", "redis", "rediss", "redis+unix", "postgres", "mysql", "zookeeper", "etcd", "nats", "fair"];
 
     fn meant(given: &str) -> Option<&'static str> {
         nearest(given, KNOWN.map(|word| (word, word)))
@@ -30,6 +30,7 @@ mod tests {
             ("postgresql", "postgres"),
             ("redis-unix", "redis+unix"),
             ("zokeper", "zookeeper"),
+            ("etdc", "etcd"),
             ("fari", "fair"),
         ] {
             assert_eq!(meant(given), Some(word), "{given}");

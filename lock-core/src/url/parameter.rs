@@ -112,6 +112,18 @@ impl<O> Parameter<O> {
         Self::new(name, Kind::Text(form, |_| true, set), default)
     }
 
+    /// Takes a text of this form, which `fits` checks.
+    #[must_use]
+    pub const fn checked_text(
+        name: &'static str,
+        form: &'static str,
+        fits: fn(&str) -> bool,
+        default: &'static str,
+        set: fn(O, &str) -> O,
+    ) -> Self {
+        Self::new(name, Kind::Text(form, fits, set), default)
+    }
+
     /// Takes the namespace (clause X3), which is called `prefix` and has the same form and meaning in every store.
     #[must_use]
     pub const fn prefix(default: &'static str, set: fn(O, &str) -> O) -> Self {

@@ -132,7 +132,7 @@ mod tests {
         fn password_is_read_as_written(
             user in prop::option::of("[^:@/\\p{Cc}]{0,8}"),
             password in "\\PC{1,20}",
-            hosts in prop::collection::vec("[a-z]{1,4}(:[0-9]{1,5})?|\\[::1\\](:[0-9]{1,5})?", 1..4),
+            hosts in prop::collection::vec("[a-z]{1,4}(:[1-9][0-9]{0,3})?|\\[::1\\](:[1-9][0-9]{0,3})?", 1..4),
             path in "[a-z/]{0,6}",
         ) {
             const SERVERS: Scheme = Scheme { form: "s://HOST", about: "" };

@@ -24,7 +24,7 @@ impl<'a> Place<'a> {
     pub(super) fn of(scheme: &'static Scheme, url: &'a str) -> Result<Self, Refusal> {
         let (_, rest) = url.split_once(':').unwrap_or_default();
         let place = Self { scheme, text: rest.split('?').next().unwrap_or_default(), password: None };
-        place.ports_are_numbers()?;
+        place.check_ports()?;
         Ok(place)
     }
 
@@ -112,9 +112,8 @@ impl<'a> Place<'a> {
         Refusal::new(problem, format!("write {}", self.scheme.form))
     }
 
-    /// Refuses ports that are not numbers: in `//user:first?second`, the text before the `?` looks like a host and its
-    /// port.
-    fn ports_are_numbers(&self) -> Result<(), Refusal> {
+    /// Refuses ports that cannot be. In `//user:first?second`, the text before the `?` looks like a host and its port.
+    fn check_ports(&self) -> Result<(), Refusal> {
         let Some(text) = self.text.strip_prefix("//").filter(|_| self.scheme.has_servers()) else {
             return Ok(());
         };
@@ -123,9 +122,12 @@ impl<'a> Place<'a> {
             // The colons within [::1] do not begin a port.
             let name = host.rfind(']').map_or(0, |bracket| bracket + 1);
             let port = host[name..].split_once(':').map_or("", |(_, port)| port);
+            let valid = format!("write {}, and percent-encode a password", self.scheme.form);
             if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-                let valid = format!("write {}, and percent-encode a password", self.scheme.form);
                 return Err(Refusal::new("port is not a number", valid));
+            }
+            if !port.is_empty() && !port.parse::<u16>().is_ok_and(|port| port > 0) {
+                return Err(Refusal::new("port is not within 1 to 65535", valid));
             }
         }
         Ok(())

@@ -64,8 +64,14 @@ pub(super) fn may_be_login(rest: &str) -> bool {
 }
 
 /// The usual ports of servers, each with the scheme of their store.
-const PORTS: [(&str, &str); 4] =
-    [("6379", "redis"), ("5432", "postgres"), ("3306", "mysql"), ("2181", "zookeeper")];
+const PORTS: [(&str, &str); 6] = [
+    ("6379", "redis"),
+    ("5432", "postgres"),
+    ("3306", "mysql"),
+    ("2181", "zookeeper"),
+    ("2379", "etcd"),
+    ("4222", "nats"),
+];
 
 /// The beginning of the URL that `host:rest` probably stands for, if `rest` begins with the usual port of a known store,
 /// or is another port. Repeats only a usual port: anything else may be a password.

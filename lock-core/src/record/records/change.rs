@@ -6,7 +6,7 @@ use super::{
     idle::IdleNames,
 };
 use crate::{
-    contract::{Moment, Name, StoreError},
+    contract::{Claim, ClaimId, Moment, Name, StoreError},
     record::{Record, StoreTime},
     store::Background,
 };
@@ -43,6 +43,8 @@ const FLOOR: &str = "floor";
 pub(super) enum Write {
     IfChanged,
     Always,
+    /// If it changed. The leases of other claims do not matter.
+    Renewal(ClaimId),
 }
 
 impl<S: RecordStore> Changes<S> {
@@ -53,10 +55,24 @@ impl<S: RecordStore> Changes<S> {
 
     /// The record of `name` and the store's time, to look at.
     pub(super) async fn look(&self, name: &Name) -> Result<(Record, StoreTime), StoreError> {
-        let key = key_of(name);
-        let stored = self.store.read(&key).await?;
-        let record: Edition<Record> = parse(&key, &stored)?.unwrap_or_default();
-        Ok((record.content, stored.now))
+        let (key, mut doubt) = (key_of(name), self.doubt());
+        loop {
+            let stored = self.store.read(&key).await?;
+            let record: Edition<Record> = parse(&key, &stored)?.unwrap_or_default();
+            if !doubt.ends_with(&record.content, None, stored.now) {
+                return Ok((record.content, stored.now));
+            }
+        }
+    }
+
+    /// The claim as a record keeps it: the time by which its lease begins may be behind by the margin.
+    pub(super) fn kept(&self, claim: &Claim) -> Claim {
+        Claim { lease: claim.lease + self.store.margin(), ..claim.clone() }
+    }
+
+    /// Whether the end of a lease is certain.
+    pub(super) fn doubt(&self) -> Doubt<'_, S> {
+        Doubt { store: &self.store, is_open: !self.store.margin().is_zero() }
     }
 
     /// Changes the record of `name`, and forgets the name once it has been idle for long enough. Returns the version that
@@ -68,7 +84,7 @@ impl<S: RecordStore> Changes<S> {
         mut change: impl FnMut(&mut Record, StoreTime, Moment) -> Result<T, StoreError> + Send,
     ) -> Result<(T, S::Version), StoreError> {
         let key = key_of(name);
-        let mut tries = Tries::new();
+        let (mut tries, mut doubt) = (Tries::new(), self.doubt());
         let mut last: Option<Swap<T>> = None;
         loop {
             let sent = Moment::now();
@@ -82,9 +98,13 @@ impl<S: RecordStore> Changes<S> {
                 // The key was read before the floor, and the client that removed it had raised the floor before that.
                 None => (true, Edition { edition: 0, content: Record::after(self.floor().await?.content) }),
             };
+            let of = if let Write::Renewal(claim) = write { Some(claim) } else { None };
+            if doubt.ends_with(&before.content, of, stored.now) {
+                continue;
+            }
             let mut record = before.content.clone();
             let outcome = change(&mut record, stored.now, sent)?;
-            if write == Write::IfChanged && record == before.content {
+            if write != Write::Always && record == before.content {
                 return Ok((outcome, stored.version));
             }
             let is_idle = record.is_idle(stored.now);
@@ -166,6 +186,25 @@ impl<S: RecordStore> Changes<S> {
             self.store.swap(&key, &stored.version, None).await?;
         }
         Ok(())
+    }
+}
+
+/// The doubt in a time that was counted on from an earlier reading of the store's clock, which may have been set since.
+pub(super) struct Doubt<'a, S> {
+    store: &'a S,
+    is_open: bool,
+}
+
+impl<S: RecordStore> Doubt<'_, S> {
+    /// Whether the caller must read again, by a new reading of the clock, because a lease has ended, of this claim or of
+    /// any. Once is enough.
+    pub(super) fn ends_with(&mut self, record: &Record, of: Option<ClaimId>, now: StoreTime) -> bool {
+        let is_open = self.is_open && record.has_expired(of, now);
+        if is_open {
+            self.is_open = false;
+            self.store.read_clock_anew();
+        }
+        is_open
     }
 }
 

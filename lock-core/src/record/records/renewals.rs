@@ -63,11 +63,12 @@ impl<S: RecordStore> Changes<S> {
     /// expired lease is not to be renewed (clause L2).
     async fn renew_one(self: &Arc<Self>, grant: &Grant) -> Result<Renewal, StoreError> {
         let (mut expired, mut until) = (Moment::now(), None);
+        let kept = &Grant { lease: grant.lease + self.store.margin(), ..grant.clone() };
         let renew = |record: &mut Record, now: StoreTime, _: Moment| {
             let left = until_of(record, grant, now).map_or(Duration::ZERO, |until| until.since(now));
             // No sooner than by the store's clock, since the store took its time before it answered.
             expired = Moment::now() + left;
-            let renewal = record.renew(grant, now);
+            let renewal = record.renew(kept, now);
             until = until_of(record, grant, now);
             if matches!(renewal, Renewal::Lost(_)) && until.is_none() {
                 // So that a renewal that is still on its way finds nothing to renew.
@@ -75,7 +76,7 @@ impl<S: RecordStore> Changes<S> {
             }
             Ok(renewal)
         };
-        let (renewal, _) = self.change(&grant.name, Write::IfChanged, renew).await?;
+        let (renewal, _) = self.change(&grant.name, Write::Renewal(grant.claim), renew).await?;
         if renewal == Renewal::Renewed && expired.has_passed() {
             // It may have been carried out too late. The holder's own deadline has passed, unless another renewal has
             // been carried out since: then the holder may rely on that one.

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 /// A store of small texts with compare-and-swap, which [`Records`](super::Records) turns into a store of locks.
 ///
-/// Three requests are required. Files of one machine and a table with a version column can serve them. etcd, Consul,
-/// `DynamoDB` and object stores cannot: they tell no time, or only whole seconds. None of the requests needs to
-/// understand the texts.
+/// Three requests are required. Files of one machine, a table with a version column, and stores that date what is written
+/// can serve them: NATS and object stores, with a [`DatedClock`](super::super::DatedClock). etcd and Consul cannot: they
+/// tell no time. The store for etcd is therefore a [`Backend`](crate::Backend). None of the requests needs to understand
+/// the texts.
 ///
 /// # Behaviour that every request guarantees
 ///
@@ -22,8 +23,9 @@ use std::time::Duration;
 /// - **An error is an error.** A request that fails never answers `false`, an absent key or an empty list.
 /// - **The latest.** A read sees every swap that was answered before the read was sent. If the store may answer from a
 ///   replica or a cache, the read must ask it not to.
-/// - **The store's time** is one clock for all clients, in units much smaller than the shortest lease. A store without a
-///   clock needs one beside it; each client's own will not do, unless all are on one machine.
+/// - **The store's time** is one clock for all clients, in units much smaller than the shortest lease, or behind such a
+///   clock by less than the client's [`margin`](Self::margin). A store without a clock needs one beside it; each client's
+///   own will not do, unless all are on one machine.
 /// - **Keys.** A key is any text of up to 300 bytes without control characters. No two keys are the same, however alike
 ///   they look.
 /// - **Texts.** A text comes back as it was written. It has a few hundred bytes, and as many more for each client that
@@ -96,6 +98,20 @@ pub trait RecordStore: Send + Sync + 'static {
         if self.tells_of_changes() { Duration::from_secs(1) } else { Capabilities::POLLED.ask_again }
     }
 
+    /// How far the time in its answers may be behind the store's clock. The default is zero.
+    ///
+    /// `Records` adds it to each lease. So no client's time reaches the end of a lease too early, even if the clients'
+    /// margins differ. The lock of a dead client is free later, by up to that client's margin and the next client's.
+    fn margin(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Tells the time of the next answers by a new reading of the store's clock.
+    ///
+    /// `Records` asks for that before it relies on the end of a lease. The default does nothing, because a store with a
+    /// clock reads it for each answer.
+    fn read_clock_anew(&self) {}
+
     /// Where renewal runs: see [`Backend::background`](crate::Backend::background).
     fn background(&self) -> Background {
         Background::new()
@@ -112,6 +128,7 @@ pub struct Stored<V> {
     pub text: Option<String>,
     /// The version of the text, or of its absence.
     pub version: V,
-    /// The store's time, taken after the request arrived and before the answer left.
+    /// The store's time, taken after the request was sent and before the answer left, or behind that by less than
+    /// [`RecordStore::margin`].
     pub now: StoreTime,
 }

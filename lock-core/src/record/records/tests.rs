@@ -24,6 +24,8 @@ struct Kept {
     texts: Mutex<BTreeMap<String, String>>,
     /// Added to tokio's time, in microseconds since 1970.
     clock: AtomicU64,
+    /// How many microseconds the clock was set back, until it is read anew.
+    set_back: AtomicU64,
     /// No swap meets the version that was read.
     overtaken: AtomicBool,
     /// Each swap is sent twice, and the second answer told.
@@ -48,7 +50,8 @@ impl Texts {
     }
 
     fn stored(&self, text: Option<&String>) -> Stored<Option<String>> {
-        let now = StoreTime::from_micros(self.0.clock.load(Ordering::Relaxed));
+        let [clock, set_back] = [&self.0.clock, &self.0.set_back].map(|time| time.load(Ordering::Relaxed));
+        let now = StoreTime::from_micros(clock + set_back);
         Stored { text: text.cloned(), version: text.cloned(), now }
     }
 
@@ -101,6 +104,14 @@ impl RecordStore for Texts {
         let texts = self.texts();
         let listed = texts.iter().filter(|(key, _)| key.starts_with(prefix));
         Ok(listed.map(|(key, text)| (key.clone(), self.stored(Some(text)))).collect())
+    }
+
+    fn margin(&self) -> Duration {
+        Duration::from_micros(self.0.set_back.load(Ordering::Relaxed).min(1))
+    }
+
+    fn read_clock_anew(&self) {
+        self.0.set_back.store(0, Ordering::Relaxed);
     }
 }
 
@@ -379,4 +390,32 @@ async fn late_renewal_revives_nothing() {
         assert_eq!(records.holders(&grant[0].name).await.unwrap().len(), usize::from(is_held));
         assert_eq!(matches!(records.release(&grant[0]).await.unwrap(), Release::Lost(_)), !is_held);
     }
+}
+
+/// A client counts on from a reading of before. By that, the lease has ended.
+#[tokio::test(start_paused = true)]
+async fn clock_set_back_ends_no_lease() {
+    let texts = Texts::new();
+    let (records, other) = (Records::new(texts.clone()), Records::new(texts.clone()));
+    let grant = granted(&records, &claim("a")).await;
+    let set_back = || texts.0.set_back.store(20_000_000, Ordering::Relaxed);
+    set_back();
+    assert_eq!(other.holders(&grant.name).await.unwrap().len(), 1, "holders");
+    set_back();
+    assert_eq!(other.list("").await.unwrap().len(), 1, "list");
+    set_back();
+    assert!(matches!(other.try_acquire(&claim("a")).await.unwrap(), Attempt::Busy { .. }), "another claim");
+    set_back();
+    assert_eq!(records.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
+    set_back();
+    assert_eq!(records.convert(&grant, Mode::Shared).await.unwrap(), Conversion::Converted);
+    set_back();
+    assert!(matches!(records.release(&grant).await.unwrap(), Release::Released { .. }));
+    // A claim that was released by force stays spent.
+    let forced = claim("b");
+    granted(&records, &forced).await;
+    set_back();
+    assert_eq!(other.force_release(&forced.name).await.unwrap().len(), 1);
+    set_back();
+    assert!(records.try_acquire(&forced).await.is_err(), "a claim that was released by force");
 }
