@@ -99,6 +99,14 @@ impl<S: RecordStore> RecordStore for Erased<S> {
         self.0.tells_of_changes()
     }
 
+    fn margin(&self) -> Duration {
+        self.0.margin()
+    }
+
+    fn read_clock_anew(&self) {
+        self.0.read_clock_anew();
+    }
+
     async fn close(&self) {
         self.0.close().await;
     }

@@ -113,6 +113,7 @@ pub use report::{Entry, Report, run};
 pub use required::{is_required, skip};
 pub use simulation::Simulation;
 pub(crate) use stage::{Client, Stage};
+pub use stopped_clock::with_stopped_clock;
 pub use subject::{Absent, BoxError, Subject, Subjects};
 pub use suite::Outcome;
 pub use tenure_core::async_trait;

@@ -4,18 +4,27 @@ mod client;
 mod data;
 mod in_session;
 mod network;
+mod text_client;
+mod texts;
 
 use crate::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use client::Client;
 use data::Data;
 use in_session::InSession;
-use network::Network;
+use network::{Late, Network};
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
-use tenure_core::{Attempt, Backend, Capabilities, Claim, Grant, Name, Release, StoreError, forward_backend};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, Grant, Name, Release, StoreError, forward_backend, record::Records,
+};
+use text_client::TextClient;
+use texts::{Dates, NOTICED};
 
 /// The memory store as a server behind a network, for runtimes whose clock is paused.
 ///
@@ -43,7 +52,12 @@ pub struct Simulation {
     data: Arc<Data>,
     network: Arc<Network>,
     way: Way,
+    /// How many clients of dated texts there were.
+    clients: AtomicUsize,
 }
+
+/// How much more skew some clients of dated texts allow for.
+const MORE_SKEW: Duration = Duration::from_secs(2);
 
 /// How clients use the server.
 #[derive(Clone, Debug)]
@@ -54,6 +68,8 @@ enum Way {
     Polled(Awaited),
     /// Sessions, and a queue.
     InSessions,
+    /// Records in texts, which are dated so exactly.
+    Dated(Dates),
 }
 
 type Awaited = Arc<Mutex<HashSet<Name>>>;
@@ -83,19 +99,37 @@ impl Simulation {
         Self::with(self.seed, Way::InSessions)
     }
 
+    /// Has only texts, and no time but their dates, as NATS and object stores do: locks are records in them.
+    #[must_use]
+    pub fn dated(self) -> Self {
+        Self::with(self.seed, Way::Dated(Dates::of(self.seed)))
+    }
+
     fn with(seed: Option<u64>, way: Way) -> Self {
         let data = Arc::new(Data::new(seed));
-        let network = Network::new(seed, Arc::clone(&data), matches!(way, Way::InSessions));
-        Self { seed, data, network: Arc::new(network), way }
+        let late = match &way {
+            Way::Dated(dates) => Late { margin: dates.clock(MORE_SKEW).margin(), noticed: NOTICED },
+            Way::Queued | Way::Polled(_) | Way::InSessions => Late::default(),
+        };
+        let network = Network::new(seed, Arc::clone(&data), matches!(way, Way::InSessions), late);
+        Self { seed, data, network: Arc::new(network), way, clients: AtomicUsize::new(0) }
     }
 
     fn client(&self, namespace: &str) -> Arc<dyn Backend> {
-        let connection = self.network.connection();
-        let client = Client { data: Arc::clone(&self.data), namespace: namespace.to_owned(), connection };
+        let (data, connection) = (Arc::clone(&self.data), self.network.connection());
+        let client = |data, connection| Client { data, namespace: namespace.to_owned(), connection };
         match &self.way {
-            Way::Queued => Arc::new(client),
-            Way::Polled(awaited) => Arc::new(Polled { client, awaited: Arc::clone(awaited) }),
-            Way::InSessions => Arc::new(InSession::new(client)),
+            Way::Queued => Arc::new(client(data, connection)),
+            Way::Polled(awaited) => {
+                Arc::new(Polled { client: client(data, connection), awaited: Arc::clone(awaited) })
+            }
+            Way::InSessions => Arc::new(InSession::new(client(data, connection))),
+            Way::Dated(dates) => {
+                // Each second client of a seeded run allows for more skew.
+                let uneven = self.seed.is_some() && self.clients.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+                let dates = (*dates, if uneven { MORE_SKEW } else { Duration::ZERO });
+                Arc::new(Records::new(TextClient::new(data, dates, namespace, connection)))
+            }
         }
     }
 }
@@ -113,6 +147,7 @@ impl Subject for Simulation {
             Way::Queued => "simulation",
             Way::Polled(_) => "polled",
             Way::InSessions => "sessions",
+            Way::Dated(_) => "dated",
         }
     }
 
@@ -127,6 +162,7 @@ impl Subject for Simulation {
             Way::Queued => Self::new(),
             Way::Polled(_) => Self::new().polled(),
             Way::InSessions => Self::new().with_sessions(),
+            Way::Dated(_) => Self::new().dated(),
         }))
     }
 

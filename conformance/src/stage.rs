@@ -5,7 +5,7 @@ use crate::{
     any_records::RecordClient,
     check::{Check, Stop, chain, eventually, expired, within},
     saboteur::{Hurt, Saboteur},
-    stopped_clock::with_stopped_clock,
+    stopped_clock::with_slow_clock,
     victim::Victim,
 };
 use std::{
@@ -52,7 +52,7 @@ impl Opener {
 
     /// Makes new clients whose tasks in the background follow the clock of this runtime, and stand still with it.
     pub(crate) async fn with_stoppable_clock<const N: usize>(&self) -> Check<[Client; N]> {
-        with_stopped_clock("making clients", async {
+        with_slow_clock("making clients", async {
             let mut clients = Vec::with_capacity(N);
             for number in 0..N {
                 let client = self.client().await?;
@@ -137,6 +137,12 @@ impl Stage {
     /// Returns the store's capabilities.
     pub(crate) fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    /// How much longer than its lease the store may keep a lock: the lease is longer by the margin, and the time by which it
+    /// ends may be behind by the margin.
+    pub(crate) fn overtime(&self) -> Duration {
+        self.capabilities.margin * 2
     }
 
     /// Returns the store under test.

@@ -213,7 +213,7 @@ async fn stale_requests_harmless(stage: &Stage) -> Check {
     let (mut old, lease) = (grant_of(&one, &name)?, millis(20_000));
     old.lease = lease;
     // By then the lease has expired in the store too.
-    pause::outlast(rest + millis(2)).await;
+    pause::outlast(rest + millis(2) + stage.overtime()).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
     ensure_matches!(answers[..], [Renewal::Lost(_)], "the answer to a renewal of an expired grant");
     let successor = free_at_once(&other.lock(&name)).await?;

@@ -44,7 +44,7 @@ async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
     ensure_matches!(guard.extend(REST).await, Ok(()) | Err(Error::Lost { .. }));
     // From now on, at most that much of the lease remains.
     let shortened = Moment::now();
-    let bound = at_most(REST + stage.capabilities().ask_again);
+    let bound = at_most(REST + stage.overtime() + stage.capabilities().ask_again);
     let waited = within(bound, "a waiter's grant after the holder had shortened its lease", waiter);
     let (taken, had) = waited.await???;
     ensure!(

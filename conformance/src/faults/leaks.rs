@@ -24,7 +24,9 @@ pub(super) async fn look(setting: &Setting, options: &Options, set_back: Duratio
     if let Some(command) = &setting.program {
         return look_with(command, setting, patience).await;
     }
-    let locks = Locks::new(open(&*setting.subject).await?);
+    let store = open(&*setting.subject).await?;
+    let patience = patience + store.capabilities().margin * 2;
+    let locks = Locks::new(store);
     let until = Instant::now() + RECOVERY;
     for name in &*setting.names {
         let lock = locks.lock(name).lease(options.lease).wait(patience);

@@ -2,7 +2,7 @@
 
 use super::{
     history::{Answer, MOST, Request},
-    scene::Scene,
+    scene::{BRIEF, Scene},
 };
 use crate::{Check, check::Stop, pause};
 use fastrand::Rng;
@@ -16,8 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Of every grant, so that none runs out in a history, however long the machine stands still.
 const LEASE: Duration = Duration::from_mins(10);
-/// The length of a lease that is cut short to let it expire.
-const BRIEF: Duration = Duration::from_millis(200);
 /// How long a lease that was cut short may take to end: a limit for a store that hangs.
 const HANG: Duration = Duration::from_mins(2);
 
@@ -421,7 +419,7 @@ impl Player {
                 // The answer of a slow store may come when even the short lease has expired.
                 _ => {}
             }
-            for _ in 0..100 {
+            for _ in 0..self.scene.brief.as_millis() / 2 {
                 let held = answered(store.holders(&name).await)?;
                 // Even if it is gone: a store may list a holder by its end, and remove it a tick later.
                 pause::look_again().await;

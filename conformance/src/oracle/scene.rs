@@ -2,9 +2,15 @@
 
 use super::history::{History, Request};
 use crate::{Check, Stage};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tenure_core::{Backend, Capabilities, ClaimId, Mode, Name};
 use tokio::sync::Mutex as Turn;
+
+/// The length of a lease that is cut short to let it expire.
+pub(super) const BRIEF: Duration = Duration::from_millis(200);
 
 /// The state that both clients share.
 pub(super) struct Scene {
@@ -16,6 +22,8 @@ pub(super) struct Scene {
     pub(super) stores: [Arc<dyn Backend>; 2],
     /// One lease at a time runs out.
     pub(super) lapse: Turn<()>,
+    /// How long a brief lease may be kept.
+    pub(super) brief: Duration,
 }
 
 impl Scene {
@@ -27,6 +35,7 @@ impl Scene {
     ) -> Check<Arc<Self>> {
         let name = |last: &str| Name::new(stage.name(&format!("{seed}.{last}")));
         Ok(Arc::new(Self {
+            brief: BRIEF + stage.overtime(),
             modes,
             seed,
             capabilities: stage.capabilities(),

@@ -1,11 +1,14 @@
-//! The server's data: locks, and the sessions of its clients.
+//! The server's data: locks, the sessions of its clients, and texts.
 
+use super::texts::Texts;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
-use tenure_core::{Backend, ClaimId, Grant, LossCause, Memory, Mode, Moment, Release, Renewal, StoreError};
+use tenure_core::{
+    Backend, ClaimId, Grant, LossCause, Memory, Mode, Moment, Release, Renewal, StoreError, record::StoreTime,
+};
 
 /// The server's data, and its clock.
 #[derive(Debug)]
@@ -14,41 +17,66 @@ pub(super) struct Data {
     rate: f64,
     /// A store for each namespace.
     memories: Mutex<BTreeMap<String, Memory>>,
-    /// How far the clock may be behind the latest time that it has shown.
-    behind: Mutex<Duration>,
+    /// How far the clock may be behind the latest time that it has shown. `None` once tokens were forgotten: from then on
+    /// it is not set back, because clause T2 rests on that.
+    behind: Mutex<Option<Duration>>,
     pub(super) sessions: Sessions,
+    pub(super) texts: Texts,
+    /// The time of the clock that dates texts, and the moment of that time. None until it is read.
+    clock: Mutex<Option<(StoreTime, Moment)>>,
 }
+
+/// The clock of a store starts at the same time in every run.
+const START: Duration = Duration::from_secs(1_000_000_000);
 
 impl Data {
     pub(super) fn new(seed: Option<u64>) -> Self {
         let drift = seed.map_or(0.0, |seed| fastrand::Rng::with_seed(seed).f64() - 0.5);
-        let (memories, behind, sessions) = (Mutex::default(), Mutex::default(), Sessions::default());
-        Self { rate: 1.0 + drift * 0.019, memories, behind, sessions }
+        let (memories, behind, sessions) =
+            (Mutex::default(), Mutex::new(Some(Duration::ZERO)), Sessions::default());
+        let (texts, clock) = (Texts::default(), Mutex::default());
+        Self { rate: 1.0 + drift * 0.019, memories, behind, sessions, texts, clock }
     }
 
-    /// The clock of a store starts at the same time in every run.
     pub(super) fn memory(&self, namespace: &str) -> Memory {
-        const START: Duration = Duration::from_secs(1_000_000_000);
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = || Memory::with_clock(SystemTime::UNIX_EPOCH + START, self.rate);
         memories.entry(namespace.to_owned()).or_insert_with(memory).clone()
     }
 
+    /// The time by which texts are dated.
+    pub(super) fn now(&self) -> StoreTime {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (time, then) = *clock.get_or_insert_with(|| (StoreTime::from_micros(0) + START, Moment::now()));
+        time + Moment::now().since(then).mul_f64(self.rate)
+    }
+
     /// A server starts without its data when its clock is right again: tokens follow the clock then (clause T2).
     pub(super) fn wipe(&self) {
         self.sessions.forget();
+        self.texts.wipe();
         self.memories.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Memory::wipe);
-        let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set_clock(true, behind);
+        let behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.set_clock(true, behind.unwrap_or_default());
     }
 
-    /// Sets the clock ahead or back.
+    /// Sets the clock ahead or, unless tokens were forgotten, back.
     pub(super) fn set_clock(&self, ahead: bool, by: Duration) {
         let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        *behind = if ahead { behind.saturating_sub(by) } else { *behind + by };
+        *behind = match *behind {
+            None if !ahead => return,
+            behind => behind.map(|behind| if ahead { behind.saturating_sub(by) } else { behind + by }),
+        };
         for memory in self.memories.lock().unwrap_or_else(PoisonError::into_inner).values() {
             memory.set_clock(|time| if ahead { time + by } else { time - by });
         }
+        let now = self.now();
+        let set = if ahead {
+            now + by
+        } else {
+            StoreTime::from_micros(0) + now.since(StoreTime::from_micros(0) + by)
+        };
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((set, Moment::now()));
     }
 }
 

@@ -24,7 +24,8 @@ use tokio::{
 
 /// How long a client waits for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a server takes to start without data: long enough for its clock to pass the tokens that it has forgotten.
+/// How long a server takes to start without data, at least: long enough for its clock to pass the tokens that it has
+/// forgotten.
 const START: Duration = Duration::from_millis(100);
 /// The longest time, in microseconds, that a message is on its way; one in fifty may take `LATE`.
 const LATENCY: u64 = 1500;
@@ -41,6 +42,16 @@ pub(super) struct Network {
     rng: Option<Mutex<Rng>>,
     data: Arc<Data>,
     has_sessions: bool,
+    late: Late,
+}
+
+/// How little clients know of the server's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Late {
+    /// How far behind it they may be.
+    pub(super) margin: Duration,
+    /// How long they may take to notice that it was set.
+    pub(super) noticed: Duration,
 }
 
 /// The faults that requests and answers meet now.
@@ -98,9 +109,9 @@ impl Weather {
 
 impl Network {
     /// Makes a network whose delays are drawn from this seed, or that takes no time.
-    pub(super) fn new(seed: Option<u64>, data: Arc<Data>, has_sessions: bool) -> Self {
+    pub(super) fn new(seed: Option<u64>, data: Arc<Data>, has_sessions: bool, late: Late) -> Self {
         let rng = seed.map(|seed| Mutex::new(Rng::with_seed(seed)));
-        Self { weather: Watched::new(FINE), rng, data, has_sessions }
+        Self { weather: Watched::new(FINE), rng, data, has_sessions, late }
     }
 
     /// Makes a connection, which is established by its first request.
@@ -270,12 +281,15 @@ impl Saboteur for Network {
             Hurt::Wipe => {
                 self.hurt(Hurt::Kill).await?;
                 self.data.wipe();
-                sleep(START).await;
+                sleep(START + self.late.margin).await;
                 return self.restart().await;
             }
             Hurt::ExpireSessions => self.data.sessions.end_all().await,
             hurt if !self.can(hurt) => return self.cannot(hurt),
-            Hurt::ClockAhead | Hurt::ClockBack => self.data.set_clock(hurt == Hurt::ClockAhead, by),
+            Hurt::ClockAhead | Hurt::ClockBack => {
+                self.data.set_clock(hurt == Hurt::ClockAhead, by);
+                sleep(self.late.noticed).await;
+            }
             hurt => self.weather.change(|now| match hurt {
                 Hurt::Freeze => now.server = Server::Frozen,
                 Hurt::Kill => {
@@ -328,7 +342,7 @@ mod tests {
 
     /// A network, a connection over it, and how many requests its server has carried out.
     fn scene() -> (Arc<Network>, Arc<Connection>, Arc<AtomicUsize>) {
-        let network = Arc::new(Network::new(None, Arc::new(Data::new(None)), false));
+        let network = Arc::new(Network::new(None, Arc::new(Data::new(None)), false, Late::default()));
         let connection = Arc::new(network.connection());
         (network, connection, Arc::default())
     }

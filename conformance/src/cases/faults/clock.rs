@@ -48,7 +48,8 @@ async fn clock_set_ahead(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::ClockAhead]).await?;
     let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
     let (before, waiter) = (guard.token(), scene.waiter());
-    scene.saboteur.inject(Hurt::ClockAhead.by(STEP)).await?;
+    // By two steps: tokens of other names may be a step ahead already.
+    scene.saboteur.inject(Hurt::ClockAhead.by(STEP * 2)).await?;
     if scene.standing == StandingKind::Lease {
         let told = at_most(LEASE / 3 + millis(10));
         let cause = within(told, "the loss of a lease that the clock has ended", guard.lost()).await?;
@@ -70,8 +71,9 @@ async fn clock_set_ahead(stage: &Stage) -> Check {
 async fn clock_set_back(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::ClockBack]).await?;
     let ([dies, other], name) = (stage.clients().await?, stage.name("dead"));
-    let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
+    // First: a store may count the tokens of all names together.
     let dead = dies.lock(&name).lease(LEASE).acquire().await?;
+    let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
     let until = deadline(&dead)?;
     dies.probe.freeze();
     let saboteur = scene.saboteur.clone();
