@@ -1,9 +1,11 @@
 //! What each kind is made of.
 
 use crate::assembly::Assembly;
+use crate::etcd::Etcd;
 use crate::galera_node::GaleraNode;
 use crate::kind::Kind;
 use crate::mysql::Mysql;
+use crate::nats::{self, Nats};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::pooler::Pgbouncer;
@@ -11,7 +13,7 @@ use crate::postgres::Postgres;
 use crate::recipe::Recipe;
 use crate::redis::Redis;
 use crate::zookeeper::Zookeeper;
-use crate::{galera, pooler, redis_cluster, redis_sentinel, zookeeper_ensemble};
+use crate::{etcd_cluster, galera, nats_cluster, pooler, redis_cluster, redis_sentinel, zookeeper_ensemble};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
         Kind::Mysql => Arc::new(Mysql::Mysql),
         Kind::Galera => Arc::new(Mysql::Galera(GaleraNode::default())),
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
+        Kind::Etcd | Kind::EtcdCluster(_) => Arc::new(Etcd::alone()),
+        Kind::Nats | Kind::NatsCluster(_) => Arc::new(Nats::alone()),
     }
 }
 
@@ -45,9 +49,15 @@ pub(crate) async fn start(kind: Kind, platform: Platform) -> io::Result<Assembly
         Kind::Pgbouncer => pooler::start(platform).await,
         Kind::Galera => galera::start(platform).await,
         Kind::ZookeeperEnsemble(count) => zookeeper_ensemble::start(platform, count).await,
-        Kind::Redis | Kind::Postgres | Kind::Mariadb | Kind::Mysql | Kind::Zookeeper => {
-            platform.start(name, recipe(kind), None).await.map(Assembly::single)
-        }
+        Kind::EtcdCluster(count) => etcd_cluster::start(platform, count).await,
+        Kind::NatsCluster(count) => nats_cluster::start(platform, count).await,
+        Kind::Redis
+        | Kind::Postgres
+        | Kind::Mariadb
+        | Kind::Mysql
+        | Kind::Zookeeper
+        | Kind::Etcd
+        | Kind::Nats => platform.start(name, recipe(kind), None).await.map(Assembly::single),
     }
 }
 
@@ -78,6 +88,8 @@ fn url_of(
         Kind::RedisCluster => format!("redis+cluster://{}", all(&assembly.members)),
         Kind::Redlock(_) => format!("redlock://{}", all(&assembly.members)),
         Kind::ZookeeperEnsemble(_) => format!("zookeeper://{}", all(&assembly.members)),
+        Kind::EtcdCluster(_) => format!("etcd://{}", all(&assembly.members)),
+        Kind::NatsCluster(count) => nats::url(&all(&assembly.members), count.into()),
         _ => single(&assembly.members[0]),
     }
 }

@@ -29,12 +29,21 @@ pub enum Kind {
     Zookeeper,
     /// A ZooKeeper ensemble of so many, whose members can be cut off from each other.
     ZookeeperEnsemble(u8),
+    /// One etcd server that keeps its data over a restart.
+    Etcd,
+    /// An etcd cluster of so many, whose members can be cut off from each other.
+    EtcdCluster(u8),
+    /// One NATS server with JetStream, which keeps its data over a restart.
+    Nats,
+    /// A NATS cluster of so many, whose members can be cut off from each other. A member's name is its number: JetStream
+    /// calls the leader of a stream `0` where [`members`](crate::Server::members) has it first.
+    NatsCluster(u8),
 }
 
 impl Kind {
     /// Every kind, those of several servers with three, except [`Galera`](Self::Galera): once all its members have been
     /// killed, an administrator has to choose the one that begins anew.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Redis,
         Self::RedisSentinel,
         Self::RedisCluster,
@@ -45,6 +54,10 @@ impl Kind {
         Self::Mysql,
         Self::Zookeeper,
         Self::ZookeeperEnsemble(3),
+        Self::Etcd,
+        Self::EtcdCluster(3),
+        Self::Nats,
+        Self::NatsCluster(3),
     ];
 
     /// Its name, as in `TENURE_TEST_<NAME>_URL`, in lower case.
@@ -62,6 +75,10 @@ impl Kind {
             Self::Galera => "galera",
             Self::Zookeeper => "zookeeper",
             Self::ZookeeperEnsemble(_) => "zookeeper_ensemble",
+            Self::Etcd => "etcd",
+            Self::EtcdCluster(_) => "etcd_cluster",
+            Self::Nats => "nats",
+            Self::NatsCluster(_) => "nats_cluster",
         }
     }
 
@@ -69,18 +86,25 @@ impl Kind {
     pub(crate) fn is_single(self) -> bool {
         matches!(
             self,
-            Self::Redis | Self::Postgres | Self::Pgbouncer | Self::Mariadb | Self::Mysql | Self::Zookeeper
+            Self::Redis
+                | Self::Postgres
+                | Self::Pgbouncer
+                | Self::Mariadb
+                | Self::Mysql
+                | Self::Zookeeper
+                | Self::Etcd
+                | Self::Nats
         )
     }
 
     /// Whether a store on such servers forgets its grants when they suffer this fault: the answer for
-    /// [`Subject::forgets`](tenure_conformance::Subject::forgets). Nothing else is excused. `row_locks` says that its
-    /// grants are locked rows.
+    /// [`Subject::forgets`](tenure_conformance::Subject::forgets). Nothing else is excused. `on_connections` says that its
+    /// grants end with their connections: row locks and advisory locks.
     #[must_use]
-    pub fn forgets(self, hurt: Hurt, row_locks: bool) -> bool {
-        if row_locks {
-            // The server frees a row at once when its connection ends, and the holder notices only with its next heartbeat. A
-            // fault that keeps the holder's note from being written is no excuse: the holder is told before the row is free.
+    pub fn forgets(self, hurt: Hurt, on_connections: bool) -> bool {
+        if on_connections {
+            // The server frees a lock at once when its connection ends, and the holder notices only with its next heartbeat. A
+            // fault that keeps the holder's note from being written is no excuse: the holder is told before the lock is free.
             return Hurt::ENDS_CONNECTIONS.contains(&hurt);
         }
         match self {
@@ -122,8 +146,8 @@ impl fmt::Display for Kind {
 mod tests {
     use super::*;
 
-    fn excused(kind: Kind, row_locks: bool) -> Vec<Hurt> {
-        Hurt::ALL.into_iter().filter(|hurt| kind.forgets(*hurt, row_locks)).collect()
+    fn excused(kind: Kind, on_connections: bool) -> Vec<Hurt> {
+        Hurt::ALL.into_iter().filter(|hurt| kind.forgets(*hurt, on_connections)).collect()
     }
 
     #[test]

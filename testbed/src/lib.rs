@@ -34,12 +34,12 @@
 //! | what tests have | `server`, `member`, `python` |
 //! | how it is found | `find` |
 //! | how it is hurt | `sabotage` |
-//! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble` |
-//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `galera_node`, `zookeeper` |
-//! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
+//! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble`, `etcd_cluster`, `nats_cluster` |
+//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `galera_node`, `zookeeper`, `etcd`, `nats` |
+//! | servers as clients see them | `assembly`, those that are one; `links` and `socks`, the network between them; `platform`, `node` |
 //! | what runs them | `engine`; `container`; `program`, `clock`, `processes`, `ports`; `cleanup` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
-//! | ZooKeeper's protocol | `jute` |
+//! | ZooKeeper's protocol; etcd's; NATS' | `jute`; `gateway`; `jetstream` |
 //! | words | `kind`, `way`, `unavailable`, `secret` |
 
 mod admin;
@@ -49,14 +49,20 @@ mod clock;
 mod composition;
 mod container;
 mod engine;
+mod etcd;
+mod etcd_cluster;
 mod find;
 mod galera;
 mod galera_node;
+mod gateway;
+mod jetstream;
 mod jute;
 mod kind;
 mod links;
 mod member;
 mod mysql;
+mod nats;
+mod nats_cluster;
 mod node;
 mod owner;
 mod platform;
@@ -74,6 +80,7 @@ mod redis_sentinel;
 mod sabotage;
 mod secret;
 mod server;
+mod socks;
 mod unavailable;
 mod way;
 mod zookeeper;

@@ -137,6 +137,11 @@ impl Node {
         }
     }
 
+    /// Whether this hurt is something that is held against others.
+    pub(crate) fn is_held(&self, hurt: Hurt) -> bool {
+        self.recipe.is_held(hurt)
+    }
+
     /// The words with which its clients end a transaction that they began in an earlier message.
     pub(crate) fn ends(&self) -> &'static [&'static str] {
         self.recipe.ends()

@@ -65,4 +65,16 @@ impl Platform {
         };
         Node::serve(name.to_owned(), recipe, way, engine, Some(proxy), None).await
     }
+
+    /// Starts several at once, because none serves before most of them run.
+    pub(crate) async fn start_all(
+        self,
+        name: &str,
+        servers: Vec<(impl Recipe + 'static, Option<Proxy>)>,
+    ) -> io::Result<Vec<Node>> {
+        let starting = servers.into_iter().enumerate().map(|(number, (recipe, proxy))| async move {
+            self.start(&format!("{name} {number}"), Arc::new(recipe), proxy).await
+        });
+        futures_util::future::join_all(starting).await.into_iter().collect()
+    }
 }

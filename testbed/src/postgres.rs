@@ -128,7 +128,7 @@ impl Recipe for Postgres {
     }
 
     fn ends(&self) -> &'static [&'static str] {
-        &["COMMIT", "ROLLBACK"]
+        &["COMMIT", "ROLLBACK", "EXECUTE tenure_end"]
     }
 
     async fn inject(&self, admin: &Admin<'_>, injection: Injection) -> io::Result<()> {

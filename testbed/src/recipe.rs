@@ -81,6 +81,11 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
     /// The hurts that this kind's own protocol or tools can do to a server that was found so.
     fn hurts(&self, way: &Way) -> &'static [Hurt];
 
+    /// Whether this hurt is something that is held against others, and not a state of the server.
+    fn is_held(&self, hurt: Hurt) -> bool {
+        matches!(hurt, Hurt::FillConnections | Hurt::FillDisk | Hurt::LockRows | Hurt::LockTables)
+    }
+
     /// The words with which its clients end a transaction that they began in an earlier message.
     fn ends(&self) -> &'static [&'static str] {
         &[]

@@ -43,18 +43,10 @@ pub(crate) async fn start(platform: Platform, count: u8) -> io::Result<Assembly>
             let (follow, elect) = (follow[&(own, other)].port(), elect[&(own, other)].port());
             format!("server.{}=127.0.0.1:{follow}:{elect};127.0.0.1:{}", other + 1, ports[0])
         });
-        starting.push(Zookeeper::member(Place {
-            id: own + 1,
-            port: ports[own][0],
-            servers: servers.collect(),
-        }));
+        let place = Place { id: own + 1, port: ports[own][0], servers: servers.collect() };
+        starting.push((Zookeeper::member(place), None));
     }
-    // None answers before most of them run.
-    let starting = starting.into_iter().enumerate().map(|(number, recipe)| async move {
-        platform.start(&format!("zookeeper_ensemble {number}"), Arc::new(recipe), None).await
-    });
-    let nodes: io::Result<Vec<Node>> = futures_util::future::join_all(starting).await.into_iter().collect();
-    let mut assembly = Assembly::of(nodes?);
+    let mut assembly = Assembly::of(platform.start_all("zookeeper_ensemble", starting).await?);
     assembly.links = Some(links);
     assembly.settling(|members| Box::pin(settled(members))).await
 }

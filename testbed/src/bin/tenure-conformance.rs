@@ -1,8 +1,8 @@
 //! `tenure-conformance faults STORE`: clients, processes and faults on a store that may be broken in the process.
 //!
 //! STORE is `memory`; `sqlite`, which is a new file; the name of a server (`redis`, `redis-sentinel`, …), which is
-//! found or started, and then hurt; or a URL. A suffix `-fair` or `-row-lock` says how it is used. A store given by URL
-//! is not hurt itself, only the clients' way to it.
+//! found or started, and then hurt; or a URL. A suffix `-fair`, `-row-lock` or `-advisory` says how it is used. A store
+//! given by URL is not hurt itself, only the clients' way to it.
 
 use std::{env, process::ExitCode, sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -46,29 +46,34 @@ enum Use {
     AsItIs,
     Fair,
     RowLock,
+    Advisory,
 }
 
 impl Use {
     /// Splits a lane's name into its store and how it is used.
     fn of(lane: &str) -> (&str, Self) {
-        match (lane.strip_suffix("-fair"), lane.strip_suffix("-row-lock")) {
-            (Some(store), _) => (store, Self::Fair),
-            (None, Some(store)) => (store, Self::RowLock),
-            (None, None) => (lane, Self::AsItIs),
-        }
+        let suffixes = [("-fair", Self::Fair), ("-row-lock", Self::RowLock), ("-advisory", Self::Advisory)];
+        let used = |(suffix, used)| lane.strip_suffix(suffix).map(|store| (store, used));
+        suffixes.into_iter().find_map(used).unwrap_or((lane, Self::AsItIs))
     }
 
     fn parameters(self, kind: Option<Kind>) -> String {
         match (self, kind) {
             (Self::Fair, _) => "fair=true".to_owned(),
             (Self::RowLock, _) => "strategy=row-lock".to_owned(),
+            (Self::Advisory, _) => "strategy=advisory".to_owned(),
             (Self::AsItIs, Some(Kind::Pgbouncer)) => "pooler=true".to_owned(),
-            (Self::AsItIs, Some(Kind::Zookeeper | Kind::ZookeeperEnsemble(_))) => {
+            (Self::AsItIs, Some(kind)) if has_sessions(kind) => {
                 format!("session_timeout={}s", SESSION.as_secs())
             }
             (Self::AsItIs, _) => String::new(),
         }
     }
+}
+
+/// Whether grants end with a session of the client, whose length the URL says.
+fn has_sessions(kind: Kind) -> bool {
+    matches!(kind, Kind::Zookeeper | Kind::ZookeeperEnsemble(_) | Kind::Etcd | Kind::EtcdCluster(_))
 }
 
 impl Store {
@@ -156,10 +161,10 @@ impl Subject for Store {
 
     fn forgets(&self, hurt: Hurt) -> bool {
         // A store given by URL is not hurt.
-        self.kind().is_some_and(|kind| kind.forgets(hurt, self.use_ == Use::RowLock))
+        self.kind().is_some_and(|kind| kind.forgets(hurt, matches!(self.use_, Use::RowLock | Use::Advisory)))
     }
 
     fn session_timeout(&self) -> Option<Duration> {
-        matches!(self.kind(), Some(Kind::Zookeeper | Kind::ZookeeperEnsemble(_))).then_some(SESSION)
+        self.kind().is_some_and(has_sessions).then_some(SESSION)
     }
 }

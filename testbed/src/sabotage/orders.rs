@@ -21,9 +21,7 @@ async fn inject(injection: Injection, node: &Node, state: &mut State) -> io::Res
         (Hurt::Freeze, _) => freeze(state).await,
         (Hurt::Kill, _) => kill(node, state).await,
         (Hurt::ClockAhead | Hurt::ClockBack, _) => state.engine()?.set_clock(injection),
-        (hurt @ (Hurt::FillConnections | Hurt::FillDisk | Hurt::LockRows | Hurt::LockTables), _) => {
-            node.take(state, hurt).await
-        }
+        (hurt, _) if node.is_held(hurt) => node.take(state, hurt).await,
         (Hurt::LoseEnds, Some(proxy)) => {
             proxy.set(Direction::Requests, Flow::StopAt(node.ends()));
             Ok(())

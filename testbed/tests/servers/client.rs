@@ -1,5 +1,7 @@
 //! The least of a client: one connection that writes a value and reads it back. And how long that may take.
 
+use crate::etcd::Etcd;
+use crate::nats::Nats;
 use crate::redis::Redis;
 use crate::sql::{Mysql, Postgres};
 use crate::zookeeper::Zookeeper;
@@ -40,6 +42,8 @@ pub(crate) async fn connect_to(kind: Kind, url: &str) -> io::Result<Box<dyn Clie
         Kind::Postgres | Kind::Pgbouncer => Ok(Box::new(Postgres::connect(url).await?)),
         Kind::Mariadb | Kind::Mysql => Ok(Box::new(Mysql::connect(url).await?)),
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Ok(Box::new(Zookeeper::connect(url, None).await?)),
+        Kind::Etcd | Kind::EtcdCluster(_) => Ok(Box::new(Etcd::connect(url).await?)),
+        Kind::Nats | Kind::NatsCluster(_) => Ok(Box::new(Nats::connect(url).await?)),
         _ => Err(io::Error::new(io::ErrorKind::Unsupported, kind.name())),
     }
 }

@@ -135,9 +135,15 @@ async fn hangs_whole(server: &Server) {
 }
 
 async fn is_partitioned(server: &Server) {
-    assert!(matches!(server.kind(), Kind::ZookeeperEnsemble(3)));
+    // NATS' members have a leader for each stream.
+    client(server).await.put("there").await.unwrap();
     let members = server.members();
-    let mode = async |member: &Member| within(crate::zookeeper::mode(member.address())).await;
+    let mode = async |member: &Member| match server.kind() {
+        Kind::ZookeeperEnsemble(3) => within(crate::zookeeper::mode(member.address())).await,
+        Kind::EtcdCluster(3) => within(crate::etcd::mode(member.address())).await,
+        Kind::NatsCluster(3) => within(crate::nats::mode(member.address())).await,
+        kind => panic!("no mode of {kind}"),
+    };
     let each = (0..members.len()).flat_map(|member| [(Hurt::Partition, member), (Hurt::Mute, member)]);
     for (hurt, cut_off) in each {
         server.saboteur().inject(hurt.of(cut_off)).await.unwrap();

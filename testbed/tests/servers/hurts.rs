@@ -1,6 +1,7 @@
 //! Each hurt shows, and is gone when it is undone.
 
 use crate::client::{Client, client, connect, connect_to, exchange, hangs, within};
+use crate::etcd::Etcd;
 use crate::redis::Redis;
 use crate::zookeeper::Zookeeper;
 use crate::{Case, LONG, SHORT};
@@ -252,7 +253,14 @@ async fn loses_the_ends_of_transactions(server: &Server) {
 }
 
 async fn expires_sessions(server: &Server) {
-    assert_eq!(server.kind(), Kind::Zookeeper);
+    match server.kind() {
+        Kind::Zookeeper => expires_sessions_of_zookeeper(server).await,
+        Kind::Etcd => revokes_leases(server).await,
+        kind => panic!("no sessions of {kind}"),
+    }
+}
+
+async fn expires_sessions_of_zookeeper(server: &Server) {
     let mut open = Zookeeper::connect(&server.url(), None).await.unwrap();
     open.put("kept").await.unwrap();
     let session = open.session.clone();
@@ -267,6 +275,22 @@ async fn expires_sessions(server: &Server) {
     let error = within(Zookeeper::connect(&server.url(), Some(&session))).await.map(drop).unwrap_err();
     assert_eq!(error.to_string(), "session expired");
     exchange(server).await.unwrap();
+}
+
+async fn revokes_leases(server: &Server) {
+    let mut open = Etcd::connect(&server.url()).await.unwrap();
+    let leases = [open.grant().await.unwrap(), open.grant().await.unwrap()];
+    // A lease outlives its server…
+    server.saboteur().restart().await.unwrap();
+    let mut open = Etcd::connect(&server.url()).await.unwrap();
+    assert!(open.renew(&leases[0]).await.unwrap() && open.renew(&leases[1]).await.unwrap());
+    assert_eq!(open.get().await.unwrap().as_deref(), Some("leased"));
+    server.saboteur().hurt(Hurt::ExpireSessions).await.unwrap();
+    // … and its end takes its key with it, on the same connection.
+    assert!(!open.renew(&leases[0]).await.unwrap() && !open.renew(&leases[1]).await.unwrap());
+    assert_eq!(open.get().await.unwrap(), None);
+    // Where there is none.
+    server.saboteur().hurt(Hurt::ExpireSessions).await.unwrap();
 }
 
 async fn terminates_backends(server: &Server) {
@@ -344,10 +368,14 @@ async fn has_no_room_on_its_disk(server: &Server) {
     server.saboteur().hurt(Hurt::FillDisk).await.unwrap();
     server.saboteur().hurt(Hurt::FillDisk).await.unwrap();
     let error = within(open.put("more")).await.expect_err("it is full").to_string();
-    assert!(error.contains("No space left on device") || error.contains("is full"), "{error}");
+    let full = ["No space left on device", "is full", "space exceeded"];
+    assert!(full.iter().any(|words| error.contains(words)), "{error}");
     assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
     server.saboteur().undo(Hurt::FillDisk).await.unwrap();
     within(open.put("more")).await.unwrap();
+    if server.kind() == Kind::Etcd {
+        return stays_full_over_a_restart(server).await;
+    }
     // Beside a transaction of somebody's, which has the table in use; the second time, healed.
     let mut user = client(server).await;
     user.execute("BEGIN").await.unwrap();
@@ -357,6 +385,14 @@ async fn has_no_room_on_its_disk(server: &Server) {
     within(open.put("much more")).await.expect_err("it is full");
     server.saboteur().heal().await.unwrap();
     within(open.put("all")).await.unwrap();
+}
+
+async fn stays_full_over_a_restart(server: &Server) {
+    server.saboteur().hurt(Hurt::FillDisk).await.unwrap();
+    server.saboteur().restart().await.unwrap();
+    within(client(server).await.put("much more")).await.expect_err("it is full");
+    server.saboteur().heal().await.unwrap();
+    within(client(server).await.put("all")).await.unwrap();
 }
 
 async fn has_its_rows_locked(server: &Server) {
