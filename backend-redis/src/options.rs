@@ -200,9 +200,13 @@ impl RedisOptions {
                 let allowed = format!("{} to {}", replicas.start(), replicas.end());
                 return Err(Error::invalid_option("replicas", self.replicas.to_string(), allowed));
             },
-            remember: check("remember", self.remember, &Self::REMEMBER_RANGE)?,
-            connect_timeout: check("connect_timeout", self.connect_timeout, &Self::CONNECT_TIMEOUT_RANGE)?,
-            response_timeout: check(
+            remember: Error::check_range("remember", self.remember, &Self::REMEMBER_RANGE)?,
+            connect_timeout: Error::check_range(
+                "connect_timeout",
+                self.connect_timeout,
+                &Self::CONNECT_TIMEOUT_RANGE,
+            )?,
+            response_timeout: Error::check_range(
                 "response_timeout",
                 self.response_timeout,
                 &Self::RESPONSE_TIMEOUT_RANGE,
@@ -339,14 +343,6 @@ fn check_prefix(prefix: &str) -> Result<String, Error> {
     }
     let given = format!("{:?}", prefix.chars().take(40).collect::<String>());
     Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
-}
-
-fn check(option: &'static str, given: Duration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
-    if range.contains(&given) {
-        return Ok(given);
-    }
-    let allowed = format!("{:?} to {:?}", range.start(), range.end());
-    Err(Error::invalid_option(option, format!("{given:?}"), allowed))
 }
 
 #[cfg(test)]

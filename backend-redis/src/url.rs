@@ -55,7 +55,7 @@ pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 8] {
         Parameter::<O>::file("tls_ca", "the system's", |options, pem| {
             options.each_server(|server| server.tls_roots(pem.clone()))
         })
-        .about("the authorities that the servers' certificates are checked against, in PEM format"),
+        .about("the only authorities that the servers' certificates are checked against, in PEM format"),
         Parameter::<O>::file("tls_cert", "none", |options, pem| {
             options.each_server(|server| server.tls_certificate(pem.clone()))
         })
@@ -278,8 +278,8 @@ mod tests {
             ("redis://[::1", "port is not a number"),
             ("redis://[host]", "invalid host"),
             ("redis://host:", "invalid port"),
-            ("redis://host:0", "invalid port"),
-            ("redis://host:65536", "invalid port"),
+            ("redis://host:0", "port is not within 1 to 65535"),
+            ("redis://host:65536", "port is not within 1 to 65535"),
             ("redis://host:+1", "port is not a number"),
             ("redis://host/one", "database is not a number"),
             ("redis://host/-1", "database is not a number"),

@@ -19,7 +19,8 @@ pub(crate) enum Outcome {
     Refused {
         /// When a majority will be free, as far as the servers tell.
         free_in: Option<Duration>,
-        /// Whether this client got the votes of some servers.
+        /// Whether clients may be keeping each other out: this one got the votes of some servers, and no other is known to
+        /// have those of a majority.
         split: bool,
     },
 }

@@ -70,15 +70,14 @@ impl RedlockOptions {
     }
 
     pub(crate) fn check(self) -> Result<CheckedRedlockOptions, Error> {
-        let range = Self::NODE_TIMEOUT_RANGE;
-        if !range.contains(&self.node_timeout) {
-            let (given, allowed) =
-                (format!("{:?}", self.node_timeout), format!("{:?} to {:?}", range.start(), range.end()));
-            return Err(Error::invalid_option("node_timeout", given, allowed));
-        }
+        Error::check_range("node_timeout", self.node_timeout, &Self::NODE_TIMEOUT_RANGE)?;
         if !SERVERS.contains(&self.servers.len()) {
-            let given = format!("{} given", self.servers.len());
-            return Err(Error::invalid_option("servers", given, "3 to 31 servers, preferably an odd number"));
+            let given = self.servers.len().to_string();
+            return Err(Error::invalid_option(
+                "number of servers",
+                given,
+                "3 to 31, preferably an odd number",
+            ));
         }
         let background = Background::new();
         let (mut voters, mut places, mut prefixes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
@@ -137,7 +136,7 @@ mod tests {
             ("redlock:a,b,c", "missing host"),
             ("redlock://a,b,c:x", "port is not a number"),
             ("redlock://user@a,b,c", "user without a password"),
-            ("redlock://a,b", "2 given"),
+            ("redlock://a,b", "invalid number of servers: 2; expected 3 to 31"),
             ("redlock://a,b,a:6379", "a:6379 twice"),
         ] {
             let error = places(url).expect_err(url).to_string();

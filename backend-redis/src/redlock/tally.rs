@@ -23,6 +23,8 @@ enum Stand {
         raised: bool,
     },
     No {
+        /// The value of the holder's key.
+        holder: Vec<u8>,
         expires_in: Option<Duration>,
         /// Whether a copy of the request may still come.
         resent: bool,
@@ -54,7 +56,7 @@ impl Tally {
     pub(crate) fn voted(&mut self, place: usize, vote: Result<Vote, Failure>) {
         self.voters[place] = match vote {
             Ok(Vote::Yes { token, raised }) => Stand::Yes { token, raised },
-            Ok(Vote::No { expires_in, resent }) => Stand::No { expires_in, resent },
+            Ok(Vote::No { holder, expires_in, resent }) => Stand::No { holder, expires_in, resent },
             Err(silence) => Stand::Silent(silence),
         };
     }
@@ -133,9 +135,18 @@ impl Tally {
         self.voters.iter().enumerate().filter_map(may_have).collect()
     }
 
-    /// Whether some servers voted for the claim: then several clients may be blocking each other.
+    /// Whether several clients may be keeping each other out: some servers voted for the claim, and no other holder is
+    /// known to have a majority.
     pub(crate) fn is_split(&self) -> bool {
-        self.count(Stand::is_had) > 0
+        self.count(Stand::is_had) > 0 && !self.is_held()
+    }
+
+    /// Whether one holder has a majority. The others voted for this claim because the holder's requests came later there,
+    /// or its key was lost.
+    fn is_held(&self) -> bool {
+        let holders: Vec<&[u8]> = self.voters.iter().filter_map(Stand::holder).collect();
+        let servers_of = |holder: &[u8]| holders.iter().filter(|it| **it == holder).count();
+        holders.iter().any(|holder| self.quorum.is_met(servers_of(holder)))
     }
 
     /// When a majority will be free, as far as the servers tell.
@@ -163,6 +174,13 @@ impl Stand {
         matches!(self, Self::No { .. } | Self::Silent(_) | Self::Apart)
     }
 
+    fn holder(&self) -> Option<&[u8]> {
+        match self {
+            Self::No { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
     fn is_had(&self) -> bool {
         matches!(self, Self::Yes { .. } | Self::Raising | Self::Raised | Self::Apart)
     }
@@ -182,7 +200,11 @@ mod tests {
     }
 
     fn no(millis: u64) -> Vote {
-        Vote::No { expires_in: Some(Duration::from_millis(millis)), resent: false }
+        no_of("a", millis)
+    }
+
+    fn no_of(holder: &str, millis: u64) -> Vote {
+        Vote::No { holder: holder.into(), expires_in: Some(Duration::from_millis(millis)), resent: false }
     }
 
     fn silent(in_doubt: bool) -> Failure {
@@ -265,7 +287,9 @@ mod tests {
         tally.voted(0, Ok(yes(7)));
         tally.voted(1, Ok(no(300)));
         // The first copy of that request may still come.
-        tally.voted(2, Ok(Vote::No { expires_in: Some(Duration::from_millis(200)), resent: true }));
+        let resent =
+            Vote::No { holder: "b".into(), expires_in: Some(Duration::from_millis(200)), resent: true };
+        tally.voted(2, Ok(resent));
         assert_eq!(tally.next(), NextStep::Wait);
         tally.voted(3, Err(silent(false)));
         assert_eq!(tally.next(), NextStep::Lost);
@@ -274,5 +298,19 @@ mod tests {
         assert_eq!(tally.to_end(), [(0, true), (2, false), (4, false)]);
         assert_eq!(tally.free_in(), Some(Duration::from_millis(300)));
         assert_eq!(tally.silences().len(), 1);
+    }
+
+    #[test]
+    fn vote_is_not_split_if_one_holder_has_a_majority() {
+        for (third, split) in [("a", false), ("b", true)] {
+            let mut tally = tally(5);
+            for (place, vote) in
+                [(0, no(300)), (1, yes(7)), (2, no(300)), (3, yes(8)), (4, no_of(third, 300))]
+            {
+                tally.voted(place, Ok(vote));
+            }
+            assert_eq!(tally.next(), NextStep::Lost);
+            assert_eq!(tally.is_split(), split, "the third refusal is from {third}");
+        }
     }
 }

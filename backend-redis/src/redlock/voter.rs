@@ -34,13 +34,13 @@ pub(crate) struct Voter {
 }
 
 /// A server's answer in the first round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     /// The claim holds the lock here, with this token. `raised` if an earlier attempt of the claim already raised it.
     Yes { token: Token, raised: bool },
-    /// Another holds the lock, for this much longer if the server tells. `resent` if another copy of the request may
-    /// still come.
-    No { expires_in: Option<Duration>, resent: bool },
+    /// Another holds the lock: the one whose key has this value, for this much longer if the server tells. `resent` if
+    /// another copy of the request may still come.
+    No { holder: Vec<u8>, expires_in: Option<Duration>, resent: bool },
 }
 
 /// A server's answer to ending a claim.
@@ -162,12 +162,14 @@ impl Voter {
 
 /// Reads a server's answer to an attempt.
 fn vote(value: &Value, resent: bool) -> Result<Vote, StoreError> {
+    if let Some((expires_in, holder)) = replies::refused(value) {
+        return Ok(Vote::No { holder: holder.to_vec(), expires_in, resent });
+    }
     let raised = text(value).is_some_and(|digits| digits.starts_with('+'));
-    Ok(match replies::attempt(value)? {
-        AttemptReply::Granted(token) => Vote::Yes { token, raised },
-        AttemptReply::Busy { expires_in, .. } => Vote::No { expires_in, resent },
-        AttemptReply::Otherwise(_) => return Err(unexpected(value)),
-    })
+    match replies::attempt(value)? {
+        AttemptReply::Granted(token) => Ok(Vote::Yes { token, raised }),
+        _ => Err(unexpected(value)),
+    }
 }
 
 #[cfg(test)]

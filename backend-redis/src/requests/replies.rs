@@ -45,6 +45,17 @@ pub(crate) fn attempt(value: &Value) -> Result<AttemptReply, StoreError> {
     }
 }
 
+/// The rest of the holder's lease and the value of its key, if this answer refuses an attempt.
+pub(crate) fn refused(value: &Value) -> Option<(Option<Duration>, &[u8])> {
+    match value {
+        Value::Array(values) => match &values[..] {
+            [Value::Int(left), Value::BulkString(holder)] => Some((millis(*left), holder)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The tokens of several locks; `None` if another holds one of them.
 pub(crate) fn tokens(value: &Value) -> Result<Option<Vec<Token>>, StoreError> {
     match value {

@@ -110,10 +110,14 @@ async fn waiters_of_one_client_share_a_connection() {
     let waiter = listen(&shared, claim("a", LEASE));
     until_listening(&server, 1).await;
     until("both listen", || server.listeners("b") == 1).await;
+    // The client asks for the next channel once it knows that it listens to the others.
+    let last = listen(&shared, claim("c", LEASE));
+    until("the last one listens", || server.listeners("c") == 1).await;
     assert_eq!(subscribers().lines().count(), 1, "{}", subscribers());
     assert_eq!(server.tell::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
     is_told(waiter).await;
     is_told(also).await;
+    last.abort();
     shared.close().await;
     until("the connection is closed", || subscribers().is_empty()).await;
 }

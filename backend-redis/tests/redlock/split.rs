@@ -1,6 +1,6 @@
 //! Clients that keep each other out.
 
-use crate::nodes::{LONG, Nodes, in_time, options_at};
+use crate::nodes::{LONG, Nodes, claim, grant, in_time, options_at, until};
 use std::{
     sync::{
         Arc,
@@ -8,8 +8,8 @@ use std::{
     },
     time::Duration,
 };
-use tenure_conformance::{proxy::Proxy, saboteur::Direction};
-use tenure_core::Locks;
+use tenure_conformance::{proxy::Proxy, saboteur::Direction, with_stopped_clock};
+use tenure_core::{Backend, Locks};
 use tenure_redis::RedlockBackend;
 
 /// How much longer the way to the far servers is: time enough to take the near ones meanwhile.
@@ -54,5 +54,36 @@ async fn two_clients_split_votes() {
         let both = async { tokio::join!(enter(&one), enter(&other)) };
         let (first, second) = in_time(&format!("round {round}: a vote that is not split"), both).await;
         assert_ne!(first.unwrap(), second.unwrap());
+    }
+}
+
+/// A server that lacks the holder's key votes for a waiter. That is no split vote: the waiter waits for the release, not
+/// for a random time. Its timers stand still, so only the release can wake it.
+#[tokio::test]
+async fn holder_without_one_server_splits_no_votes() {
+    // The server's vote must come before the refusals of the others.
+    const ROUNDS: usize = 5;
+    let nodes = Nodes::start(3).await;
+    let [holder, other] = [nodes.backend().await, nodes.backend().await];
+    for round in 0..ROUNDS {
+        let name = format!("a{round}");
+        let held = grant(&holder, &claim(&name)).await;
+        until("server 0 has the key", || nodes.has_key(0, &name)).await;
+        nodes.tell::<()>(0, &["DEL", &format!("tenure:{name}")]);
+        let (waiting, before) = (claim(&name), nodes.scripts_called(0));
+        let woken = with_stopped_clock("a waiter's wake-up", async {
+            let (granted, released) = tokio::join!(other.acquire(&waiting), async {
+                // The waiter asks, subscribes and asks again, and withdraws each time.
+                while nodes.scripts_called(0) < before + 4 {
+                    tokio::task::yield_now().await;
+                }
+                holder.release(&held).await
+            });
+            released?;
+            Ok(granted?)
+        });
+        let granted = woken.await.unwrap();
+        assert!(granted.token > held.token, "round {round}");
+        other.release(&granted).await.unwrap();
     }
 }

@@ -1,12 +1,13 @@
 -- One node's part of the first round: holds the lock for a claim if it is free, and issues a token.
 -- KEYS: lock, record. ARGV: claim, lease in ms, what people are told of the holder, seconds to remember the record, and
 -- the number of the attempt, greater than those of the claim's earlier ones.
--- Answers with the token as text, behind a + if it was raised before; with what is left of another's lease in ms, or -1;
--- with nil to an attempt that was withdrawn, or to a claim that was released by force.
+-- Answers with the token as text, behind a + if it was raised before; with what is left of another's lease in ms, or -1,
+-- and the key's value, which tells holders apart; with nil to an attempt that was withdrawn, or to a claim that was
+-- released by force.
 local call, lock, record, claim, attempt = redis.call, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
 local holder, last, bad = call('GET', lock), remembered(record)
 if holder and holder ~= claim then
-  return call('PTTL', lock)
+  return {call('PTTL', lock), holder}
 elseif bad then
   return bad
 end
