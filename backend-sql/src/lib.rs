@@ -5,11 +5,12 @@
 //! | locks in a SQLite file | `SqliteBackend`, `SqliteOptions` |
 //! | locks in PostgreSQL | `PostgresBackend`, `PostgresOptions` |
 //! | locks in MySQL or MariaDB | `MySqlBackend`, `MySqlOptions` |
-//! | row locks instead of lease rows | `Strategy` |
+//! | row locks or advisory locks instead of lease rows | `Strategy` |
 //! | a row of yours that refuses stale holders | `Fence` |
 //! | a pool whose settings may be handed over | `ServerBackend::connect_with`, `SqliteBackend::open_with`, [`sqlx`] |
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
+//! | the table of advisory locks, to create it by hand | `postgres_advisory_schema`, `mysql_row_schema` |
 //!
 //! Each database is a feature. None is on by default: `sqlite`, `postgres`, `mysql`.
 //!
@@ -30,7 +31,7 @@
 //! | `sqlite`, `postgres`, `mysql` | each database: its URLs, its statements, its connections, what its errors mean |
 //! | `server` | code that PostgreSQL and MySQL share: options, connecting, which strategy |
 //! | `lease_rows` | lease rows: acquiring, waiting, renewing, releasing |
-//! | `row_locks` | row locks |
+//! | `session_locks` | row locks and advisory locks |
 //! | `lane`, `hints` | one connection, with requests in order; news of releases |
 //! | `silence` | whether a connection can be trusted that was idle for long |
 //! | `options`, `patience`, `explained` | code that databases share: ranges, time limits, errors |
@@ -63,9 +64,9 @@ mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "_server")]
-mod row_locks;
-#[cfg(feature = "_server")]
 mod server;
+#[cfg(feature = "_server")]
+mod session_locks;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod silence;
 #[cfg(feature = "sqlite")]
@@ -84,7 +85,10 @@ pub use mysql::{MySqlBackend, MySqlOptions, mysql_row_schema, mysql_schema};
 #[cfg(feature = "_server")]
 pub use options::Strategy;
 #[cfg(feature = "postgres")]
-pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_row_schema, postgres_schema};
+pub use postgres::{
+    AdvisoryKey, Durability, PostgresBackend, PostgresOptions, postgres_advisory_schema, postgres_row_schema,
+    postgres_schema,
+};
 #[cfg(feature = "_server")]
 pub use server::{Dialect, ServerBackend, ServerOptions};
 #[cfg(feature = "sqlite")]

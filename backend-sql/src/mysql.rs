@@ -5,13 +5,13 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `lease_rows`, `guesses` | the requests of lease rows; which statement is likely to be enough |
-//! | `row_locks`, `row_lock_statements` | the requests of row locks, and their statements |
+//! | `row_locks`, `row_lock_statements` | the requests of row locks and advisory locks, and their statements |
 //! | `ringer`, `bell` | how a process tells another of a release, and how it is told |
 //! | `lease_statements` | the statements of lease rows |
 //! | `server` | how a server is connected to and asked |
 //! | `cluster` | whether other nodes accept writes too |
 //! | `errors` | the meaning of the servers' errors |
-//! | `url` | from a URL to options |
+//! | `url`, `options` | from a URL to options |
 
 mod bell;
 mod cluster;
@@ -19,6 +19,7 @@ mod errors;
 mod guesses;
 mod lease_rows;
 mod lease_statements;
+mod options;
 mod ringer;
 mod row_lock_statements;
 mod row_locks;
@@ -26,22 +27,24 @@ mod server;
 mod url;
 
 pub use lease_statements::mysql_schema;
+pub use options::MySqlOptions;
 pub use row_lock_statements::mysql_row_schema;
 
-use crate::server::{Checked, Parts, ServerBackend, ServerOptions};
+use crate::server::{Checked, Parts, ServerBackend};
 use lease_rows::MySqlRows;
+use options::Own;
 use row_locks::MySqlRowLocks;
 use sqlx::mysql::MySqlConnectOptions;
 use std::time::Duration;
-use tenure_core::Background;
+use tenure_core::{Background, Error};
 
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6.20, 10.11.10,
 /// 11.2.6, 11.4.4 or later.
 ///
 /// These servers have no notifications. So a process that waits keeps an extra connection asleep, and the client that
 /// releases the lock interrupts that sleep. Of several processes that wait for one name, one is told; the others poll,
-/// with growing pauses up to [`poll`](ServerOptions::poll). The process that was told asks again as often, in case it
-/// did not hear.
+/// with growing pauses up to [`poll`](crate::ServerOptions::poll). The process that was told asks again as often, in
+/// case it did not hear.
 ///
 /// # Examples
 ///
@@ -59,28 +62,17 @@ use tenure_core::Background;
 /// ```
 pub type MySqlBackend = ServerBackend<sqlx::MySql>;
 
-/// Options: which MySQL or MariaDB server, which table, and the timeouts.
-///
-/// # Examples
-///
-/// ```
-/// use tenure_sql::MySqlOptions;
-///
-/// let options = MySqlOptions::new("mysql://app:secret@db.example/app").prefix("billing").table("app.locks");
-/// assert!(!format!("{options:?}").contains("secret"));
-/// ```
-pub type MySqlOptions = ServerOptions<sqlx::MySql>;
-
 impl Parts for sqlx::MySql {
-    type Own = ();
+    type Own = Own;
     type LeaseRows = MySqlRows;
     type RowLocks = MySqlRowLocks;
+    type AdvisoryLocks = MySqlRowLocks;
 
     const SCHEMES: &[&str] = &["mysql", "mariadb"];
     const FORM: &str = "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
     const PARAMETERS: &[&str] = &["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"];
 
-    fn poll((): &()) -> Duration {
+    fn poll(_: &Own) -> Duration {
         Duration::from_millis(200)
     }
 
@@ -92,12 +84,19 @@ impl Parts for sqlx::MySql {
         server::store(connect)
     }
 
-    fn lease_rows(options: Checked<()>, connect: MySqlConnectOptions, background: Background) -> MySqlRows {
+    fn lease_rows(options: Checked<Own>, connect: MySqlConnectOptions, background: Background) -> MySqlRows {
         MySqlRows::new(options, connect, background)
     }
 
-    fn row_locks(options: Checked<()>, connect: MySqlConnectOptions) -> MySqlRowLocks {
+    fn row_locks(options: Checked<Own>, connect: MySqlConnectOptions) -> MySqlRowLocks {
         MySqlRowLocks::new(options, connect)
+    }
+
+    fn advisory_locks(options: Checked<Own>, connect: MySqlConnectOptions) -> Result<MySqlRowLocks, Error> {
+        if options.own.named {
+            options.refuse_prefix("name")?;
+        }
+        Ok(MySqlRowLocks::new(options, connect))
     }
 }
 

@@ -6,11 +6,14 @@
 //! |---|---|
 //! | `lease_rows`, `lease_statements` | the requests of lease rows, each one statement |
 //! | `row_locks`, `row_lock_statements` | the requests of row locks, and their statements |
+//! | `advisory_locks`, `advisory_statements` | the same of advisory locks |
 //! | `listener` | the connection that hears of releases |
 //! | `server`, `values` | how a server is connected to and asked; the parameters of a statement |
 //! | `errors` | the meaning of PostgreSQL's errors |
 //! | `url`, `options` | from a URL to options |
 
+mod advisory_locks;
+mod advisory_statements;
 mod errors;
 mod lease_rows;
 mod lease_statements;
@@ -22,19 +25,21 @@ mod server;
 mod url;
 mod values;
 
+pub use advisory_statements::postgres_advisory_schema;
 pub use lease_statements::postgres_schema;
-pub use options::{Durability, PostgresOptions};
+pub use options::{AdvisoryKey, Durability, PostgresOptions};
 pub use row_lock_statements::postgres_row_schema;
 
 use crate::server::{Checked, Parts, ServerBackend};
+use advisory_locks::PostgresAdvisoryLocks;
 use lease_rows::PostgresRows;
 use options::Own;
 use row_locks::PostgresRowLocks;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use std::time::Duration;
-use tenure_core::Background;
+use tenure_core::{Background, Error};
 
-/// Locks in a PostgreSQL database, version 11 or later.
+/// Locks in a PostgreSQL database, version 11 or later; with [`Strategy::Advisory`](crate::Strategy::Advisory) 14 or later.
 ///
 /// Waiters are told of releases by [`NOTIFY`](https://www.postgresql.org/docs/current/sql-notify.html), over an extra
 /// connection that listens once there was a waiter. They also ask again every [`poll`](crate::ServerOptions::poll), in
@@ -60,6 +65,7 @@ impl Parts for sqlx::Postgres {
     type Own = Own;
     type LeaseRows = PostgresRows;
     type RowLocks = PostgresRowLocks;
+    type AdvisoryLocks = PostgresAdvisoryLocks;
 
     const SCHEMES: &[&str] = &["postgres", "postgresql"];
     const FORM: &str = "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
@@ -98,5 +104,12 @@ impl Parts for sqlx::Postgres {
 
     fn row_locks(options: Checked<Own>, connect: PgConnectOptions) -> PostgresRowLocks {
         PostgresRowLocks::new(options, connect)
+    }
+
+    fn advisory_locks(
+        options: Checked<Own>,
+        connect: PgConnectOptions,
+    ) -> Result<PostgresAdvisoryLocks, Error> {
+        PostgresAdvisoryLocks::new(options, connect)
     }
 }

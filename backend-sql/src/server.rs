@@ -31,7 +31,7 @@ pub(crate) use options::tests as options_tests;
 use crate::{
     lease_rows::{self, LeaseRows, lease_table::LeaseTable},
     options::Strategy,
-    row_locks::RowLocks,
+    session_locks::SessionLocks,
 };
 use std::{borrow::Cow, fmt, ops::Deref, sync::Arc};
 use tenure_core::{
@@ -53,19 +53,23 @@ use tenure_core::{
 /// server's queue. The fencing token comes with the lock. A separate statement writes a note of it, because a crash
 /// would undo writes of the holder's transaction.
 ///
+/// With [`Strategy::Advisory`] a lock is one of the server's own named locks, on its own connection. PostgreSQL's locks
+/// have no rows; those of MySQL and MariaDB have one for each name, with the note of the last grant.
+///
 /// Cloning is cheap, and clones share the connections.
 pub struct ServerBackend<D: Dialect>(Arc<Inner<D>>);
 
 struct Inner<D: Dialect> {
     locks: Locks<D>,
-    /// For row locks, a separate table of lease rows; none if the table's name is too long for that.
+    /// For row locks and advisory locks, a separate table of lease rows; none if the table's name is too long for that.
     latches: Option<D::LeaseRows>,
 }
 
 /// The locks, by strategy.
 enum Locks<D: Dialect> {
     LeaseRows(LeaseRows<D::LeaseRows>),
-    RowLocks(RowLocks<D::RowLocks>),
+    LockedRows(SessionLocks<D::RowLocks>),
+    Advisory(SessionLocks<D::AdvisoryLocks>),
 }
 
 impl<D: Dialect> Deref for Locks<D> {
@@ -74,7 +78,8 @@ impl<D: Dialect> Deref for Locks<D> {
     fn deref(&self) -> &(dyn Backend + 'static) {
         match self {
             Self::LeaseRows(rows) => rows,
-            Self::RowLocks(rows) => rows,
+            Self::LockedRows(locks) => locks,
+            Self::Advisory(locks) => locks,
         }
     }
 }
@@ -83,7 +88,8 @@ impl<D: Dialect> Locks<D> {
     fn has_all_characters(&self) -> bool {
         match self {
             Self::LeaseRows(rows) => rows.has_all_characters(),
-            Self::RowLocks(rows) => rows.has_all_characters(),
+            Self::LockedRows(locks) => locks.has_all_characters(),
+            Self::Advisory(locks) => locks.has_all_characters(),
         }
     }
 
@@ -164,21 +170,22 @@ impl<D: Dialect> ServerBackend<D> {
     async fn open(options: Checked<D::Own>, connect: ConnectOptions<D>) -> Result<Self, Error> {
         let store = Arc::from(D::store(&connect));
         let background = Background::new();
-        let opened = match options.strategy {
+        // Its connections are opened when the first latch is used.
+        let latches = options.strategy.ends_with_connections().then(|| options.of_latches().ok()).flatten();
+        let latches = latches.map(|options| D::lease_rows(options, connect.clone(), background.clone()));
+        let locks = match options.strategy {
             Strategy::LeaseRow => {
-                let rows = LeaseRows::open(D::lease_rows(options, connect, background)).await;
-                rows.map(|rows| Inner { locks: Locks::LeaseRows(rows), latches: None })
+                LeaseRows::open(D::lease_rows(options, connect, background)).await.map(Locks::LeaseRows)
             }
             Strategy::RowLock => {
-                // Its connections are opened when the first latch is used.
-                let latches = options.of_latches().ok();
-                let latches =
-                    latches.map(|options| D::lease_rows(options, connect.clone(), background.clone()));
-                let rows = RowLocks::open(D::row_locks(options, connect), background).await;
-                rows.map(|rows| Inner { locks: Locks::RowLocks(rows), latches })
+                SessionLocks::open(D::row_locks(options, connect), background).await.map(Locks::LockedRows)
+            }
+            Strategy::Advisory => {
+                let requests = D::advisory_locks(options, connect)?;
+                SessionLocks::open(requests, background).await.map(Locks::Advisory)
             }
         };
-        let opened = opened.map(|inner| Self(Arc::new(inner)));
+        let opened = locks.map(|locks| Self(Arc::new(Inner { locks, latches })));
         opened.map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
@@ -186,8 +193,8 @@ impl<D: Dialect> ServerBackend<D> {
     /// held until the transaction ends, by commit or rollback.
     ///
     /// There is no guard, lease, renewal or token: the transaction's writes take effect only if it held the lock until
-    /// the end. Such a lock, and one acquired from a backend with the same table, prefix and [`Strategy::RowLock`],
-    /// exclude each other. `tenure ls` does not show it.
+    /// the end. Such a lock, and one acquired from a backend with the same table, prefix and [`Strategy`], exclude each
+    /// other. `tenure ls` does not show it.
     ///
     /// `transaction` must be on the database that this backend uses. Acquire several locks in the same order
     /// everywhere, or the server ends one of the transactions as a deadlock.
@@ -200,7 +207,8 @@ impl<D: Dialect> ServerBackend<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`]; [`Error::InvalidName`];
+    /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`], or in PostgreSQL [`Strategy::Advisory`];
+    /// [`Error::InvalidName`];
     /// [`Error::Unavailable`] if the server ended the wait or the transaction, or if the transaction's snapshot is older
     /// than the lock's row (PostgreSQL, from `REPEATABLE READ` on); [`Error::Store`] if it refuses. Roll the transaction
     /// back then.
@@ -244,18 +252,21 @@ impl<D: Dialect> ServerBackend<D> {
 
     async fn lock_in(&self, transaction: &mut D::Connection, name: &str, waits: bool) -> Result<bool, Error> {
         let name = Name::new(name)?;
-        let Locks::RowLocks(rows) = &self.0.locks else {
-            let allowed = "row-lock, for locks inside a transaction";
-            return Err(Error::invalid_option("strategy", "lease-row", allowed));
+        let locked = match &self.0.locks {
+            Locks::LockedRows(locks) => locks.lock_in(transaction, &name, waits).await,
+            Locks::Advisory(locks) => locks.lock_in(transaction, &name, waits).await,
+            Locks::LeaseRows(_) => {
+                let allowed = "row-lock, for locks inside a transaction, or in PostgreSQL advisory";
+                return Err(Error::invalid_option("strategy", "lease-row", allowed));
+            }
         };
-        let locked = rows.lock_in(transaction, &name, waits).await;
         locked.map_err(|error| Error::from_store(&self.store().into(), Operation::Acquiring(name), error))
     }
 
     /// Deletes rows that have not been used for a day, and returns how many. Their tokens stay below every later one.
     ///
     /// You need not call this: once an hour per table, the first client that releases something does it in the
-    /// background. Row locks keep their rows: 0.
+    /// background. Row locks keep their rows, and advisory locks their notes: 0.
     ///
     /// # Cancel safety
     ///
@@ -267,7 +278,7 @@ impl<D: Dialect> ServerBackend<D> {
     pub async fn sweep(&self) -> Result<u64, StoreError> {
         match &self.0.locks {
             Locks::LeaseRows(rows) => rows.sweep().await,
-            Locks::RowLocks(_) => Ok(0),
+            Locks::LockedRows(_) | Locks::Advisory(_) => Ok(0),
         }
     }
 }
@@ -287,8 +298,8 @@ impl<D: Dialect> Backend for ServerBackend<D> {
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
         match (&self.0.locks, &self.0.latches) {
             (Locks::LeaseRows(rows), _) => rows.latch(name, step).await,
-            (Locks::RowLocks(_), Some(latches)) => lease_rows::step(latches, name, step).await,
-            (Locks::RowLocks(_), None) => Err(StoreError::unsupported(Capability::Latches)),
+            (_, Some(latches)) => lease_rows::step(latches, name, step).await,
+            (_, None) => Err(StoreError::unsupported(Capability::Latches)),
         }
     }
 

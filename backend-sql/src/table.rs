@@ -9,6 +9,10 @@ pub(crate) const DEFAULT_TABLE: &str = "tenure_locks";
 #[cfg(feature = "_server")]
 const LATCHES: &str = "_latches";
 
+/// The suffix of the name of a sequence of tokens.
+#[cfg(feature = "postgres")]
+const TOKENS: &str = "_tokens";
+
 /// A table's name that never needs escaping; statements quote it anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableName(String);
@@ -39,9 +43,19 @@ impl TableName {
     /// The table of the latches beside this one.
     #[cfg(feature = "_server")]
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
-        Self::new(&format!("{}{LATCHES}", self.0)).map_err(|_| {
-            let allowed =
-                format!("at most {} characters if latches are used", Self::MAX_BYTES - LATCHES.len());
+        self.with(LATCHES, "if latches are used")
+    }
+
+    /// The sequence of the tokens of this table.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_tokens(&self) -> Result<Self, Error> {
+        self.with(TOKENS, "for advisory locks")
+    }
+
+    #[cfg(feature = "_server")]
+    fn with(&self, suffix: &str, when: &str) -> Result<Self, Error> {
+        Self::new(&format!("{}{suffix}", self.0)).map_err(|_| {
+            let allowed = format!("at most {} characters {when}", Self::MAX_BYTES - suffix.len());
             Error::invalid_option("table", format_args!("{:?}", self.0), allowed)
         })
     }
@@ -72,6 +86,12 @@ impl TablePath {
     /// The table of the latches beside this one.
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
         Ok(Self { schema: self.schema.clone(), table: self.table.of_latches()? })
+    }
+
+    /// The sequence of the tokens of this table.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_tokens(&self) -> Result<Self, Error> {
+        Ok(Self { schema: self.schema.clone(), table: self.table.of_tokens()? })
     }
 
     /// The path for statements, with each part in `quote`s.

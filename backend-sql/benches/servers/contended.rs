@@ -13,7 +13,7 @@ pub(crate) async fn measure(place: &Place) {
             Way::LeaseRow => false,
             Way::LeaseRowRelaxed => true,
             // Their tokens cannot be reserved.
-            Way::RowLock | Way::RowLockRelaxed => continue,
+            Way::RowLock | Way::RowLockRelaxed | Way::Advisory => continue,
         };
         // As many connections as tenure has.
         let (pool, locks) = (Pool::connect(&place.url(), relaxed, 2).await, place.locks(way).await);

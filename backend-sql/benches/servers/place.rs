@@ -26,6 +26,7 @@ pub(crate) enum Way {
     LeaseRowRelaxed,
     RowLock,
     RowLockRelaxed,
+    Advisory,
 }
 
 impl Way {
@@ -35,6 +36,7 @@ impl Way {
             Self::LeaseRowRelaxed => "lease row, relaxed",
             Self::RowLock => "row lock",
             Self::RowLockRelaxed => "row lock, relaxed",
+            Self::Advisory => "advisory lock",
         }
     }
 
@@ -42,9 +44,15 @@ impl Way {
     pub(crate) fn all(kind: Kind) -> Vec<Self> {
         match kind {
             Kind::Postgres => {
-                vec![Self::LeaseRow, Self::LeaseRowRelaxed, Self::RowLock, Self::RowLockRelaxed]
+                vec![
+                    Self::LeaseRow,
+                    Self::LeaseRowRelaxed,
+                    Self::RowLock,
+                    Self::RowLockRelaxed,
+                    Self::Advisory,
+                ]
             }
-            _ => vec![Self::LeaseRow, Self::RowLock],
+            _ => vec![Self::LeaseRow, Self::RowLock, Self::Advisory],
         }
     }
 }
@@ -97,7 +105,9 @@ impl Place {
         let mut bare = self.bare().await;
         match self.kind {
             Kind::Postgres => {
-                let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query LIKE '%\"tenure_%'";
+                // The server takes the names of an advisory lock's sequence for constants, and leaves them out.
+                let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements \
+                             WHERE query LIKE '%\"tenure_%' OR query LIKE 'PREPARE tenure_%'";
                 bare.number(calls).await
             }
             // Connecting and asking are statements too, always as many.
@@ -147,12 +157,16 @@ pub(crate) async fn locks(url: &str, way: Way) -> Locks {
         Way::LeaseRowRelaxed => (Strategy::LeaseRow, Durability::Relaxed),
         Way::RowLock => (Strategy::RowLock, Durability::Full),
         Way::RowLockRelaxed => (Strategy::RowLock, Durability::Relaxed),
+        Way::Advisory => (Strategy::Advisory, Durability::Full),
     };
     let backend: Arc<dyn Backend> = if url.starts_with("postgres") {
         let options = PostgresOptions::new(url).strategy(strategy).durability(durability);
+        let options = if strategy == Strategy::LeaseRow { options } else { options.connections(100) };
         Arc::new(PostgresBackend::connect(options).await.expect("a server"))
     } else {
-        Arc::new(MySqlBackend::connect(MySqlOptions::new(url).strategy(strategy)).await.expect("a server"))
+        let options = MySqlOptions::new(url).strategy(strategy);
+        let options = if strategy == Strategy::LeaseRow { options } else { options.connections(100) };
+        Arc::new(MySqlBackend::connect(options).await.expect("a server"))
     };
     Locks::new(backend)
 }

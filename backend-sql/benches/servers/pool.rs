@@ -1,6 +1,6 @@
 //! The databases without tenure: two statements of the shape that a lease row has, through a pool.
 
-use sqlx::{Executor, MySqlPool, PgPool};
+use sqlx::{Executor, MySqlPool, PgPool, postgres::PgAdvisoryLock};
 
 /// A pool of connections.
 #[derive(Clone)]
@@ -38,6 +38,24 @@ impl Pool {
     pub(crate) async fn cycle(&self, name: &str, claim: &str) {
         self.acquire(name, claim).await;
         self.release(name, claim).await;
+    }
+
+    /// Takes a lock of the server's own, and gives it up, as the driver does it.
+    pub(crate) async fn own_cycle(&self, name: &str) {
+        match self {
+            Self::Postgres(pool) => {
+                let connection = pool.acquire().await.expect("a connection");
+                let guard = PgAdvisoryLock::new(name).acquire(connection).await.expect("it is free");
+                drop(guard.release_now().await.expect("it was held"));
+            }
+            Self::MySql(pool) => {
+                let mut connection = pool.acquire().await.expect("a connection");
+                for statement in ["SELECT GET_LOCK(?, 10)", "SELECT RELEASE_LOCK(?)"] {
+                    let asked = sqlx::query(statement).bind(name).fetch_all(&mut *connection).await;
+                    assert_eq!(asked.expect("an answer").len(), 1);
+                }
+            }
+        }
     }
 
     pub(crate) async fn acquire(&self, name: &str, claim: &str) {

@@ -15,12 +15,15 @@ pub(crate) async fn measure(place: &Place) {
         let relaxed = matches!(way, Lock::LeaseRowRelaxed | Lock::RowLockRelaxed);
         // As many connections as tenure has.
         let (pool, locks) = (Pool::connect(&place.url(), relaxed, 2).await, place.locks(way).await);
-        let (mut bare, mut ours) = (Way::new("two bare statements"), Way::new(way.name()));
+        let is_own = matches!(way, Lock::Advisory);
+        let bare = if is_own { "the server's own lock" } else { "two bare statements" };
+        let (mut bare, mut ours) = (Way::new(bare), Way::new(way.name()));
+        let bare_cycle = async || if is_own { pool.own_cycle("a").await } else { bare_cycle(&pool).await };
         // Rows, prepared statements.
-        bare_cycle(&pool).await;
+        bare_cycle().await;
         cycle(&locks).await;
         for _ in 0..ROUNDS {
-            bare.round(CYCLES, async || bare_cycle(&pool).await).await;
+            bare.round(CYCLES, async || bare_cycle().await).await;
             ours.round(CYCLES, async || cycle(&locks).await).await;
         }
         let what = format!("{}: uncontended acquire + release, {}", place.kind, way.name());

@@ -4,6 +4,7 @@ use super::{
     bell::OwnBell,
     guesses::{Guess, Guesses},
     lease_statements::Statements,
+    options::Own,
     ringer::Ringer,
     server::{Done, MySql, arguments},
 };
@@ -16,8 +17,8 @@ use crate::{
         record_rows::{Change, Row, Seen, mode_column},
         sweep::{BATCH, Broom, IDLE},
     },
-    row_locks::rows::beyond_all_names,
     server::{Checked, Lanes},
+    session_locks::rows::beyond_all_names,
     values::{end_of_prefix, millis, span},
 };
 use sqlx::{
@@ -48,7 +49,7 @@ pub(crate) struct MySqlRows {
 }
 
 impl MySqlRows {
-    pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions, background: Background) -> Self {
+    pub(super) fn new(options: Checked<Own>, connect: MySqlConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table));
         let (create, shape_check) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(MySql::new(options, connect, create, shape_check));

@@ -1,8 +1,23 @@
-//! The statements of row locks.
+//! The statements of row locks and advisory locks.
 
-use crate::{row_locks::rows::hexadecimal, statement::Statement, table::TablePath};
+use crate::{
+    session_locks::{requests::QUEUES_FOR, rows::hexadecimal},
+    statement::Statement,
+    table::TablePath,
+};
 use std::time::Duration;
 use tenure_core::{Claim, ClaimId, Error};
+
+/// What keeps other claims out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A row.
+    Row,
+    /// A user-level lock whose name is made from database, table, prefix and name.
+    Hashed,
+    /// The user-level lock of the same name.
+    Named,
+}
 
 /// All statements for one table. Parameters (`?`) are in the order given. Only those that lock belong in a transaction;
 /// each of the others commits by itself.
@@ -36,6 +51,8 @@ pub(super) struct RowStatements {
     /// Prefix, the first name, the first name beyond the last. A row if one of these names is held by a claim without a
     /// note.
     pub(super) unnoted: Statement,
+    /// The name of a user-level lock. The connection that has it, if one does.
+    pub(super) used: Statement,
     /// A mark. Whether a connection has it.
     pub(super) marked: Statement,
     /// Prefix, name, claim. A row if it was released by force.
@@ -100,9 +117,10 @@ pub(super) fn mark(claim: ClaimId) -> String {
 /// the same digest; then a claim may wait in vain for a moment.
 fn held(table: &TablePath, secret: &str) -> String {
     let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"));
+    let place = format!("CONCAT({schema}, '/{}')", table.table.as_str());
     format!(
-        "CONCAT('tenure+', SHA2(CONCAT({secret}, '/', {schema}, '/{}/', HEX({{prefix}}), '/', HEX({{name}})), 224))",
-        table.table.as_str()
+        "CONCAT('tenure+', SHA2(CONCAT({secret}, '/', IF(@@lower_case_table_names = 0, {place}, LOWER({place})), \
+         '/', HEX({{prefix}}), '/', HEX({{name}})), 224))"
     )
 }
 
@@ -119,7 +137,17 @@ pub(super) fn kill(claim: ClaimId) -> Statement {
 }
 
 impl RowStatements {
-    pub(super) fn new(table: &TablePath) -> Self {
+    pub(super) fn new(table: &TablePath, kind: Kind) -> Self {
+        // Not even a secret of the table may change the lock's name while it is held.
+        let key = |secret| match kind {
+            Kind::Row => held(table, secret),
+            Kind::Hashed => held(table, "''"),
+            Kind::Named => NAMED.to_owned(),
+        };
+        let (take, unnoted, locked) = match kind {
+            Kind::Row => (BEGIN_AND_TAKE, UNNOTED, "IS NOT NULL"),
+            Kind::Hashed | Kind::Named => (BEGIN_AND_LOCK, UNNOTED_LOCK, "= 1"),
+        };
         let name = table.quoted('`');
         let fill =
             |text: &str| Statement::new(text.replace("{t}", &name).replace("{now}", "UTC_TIMESTAMP(6)"));
@@ -127,10 +155,16 @@ impl RowStatements {
             let text = text.replace("{t}", &name).replace("{us}", MICROS).replace('\'', "''");
             format!("PREPARE {called} FROM '{text}';")
         };
-        let unnoted = UNNOTED.replace(
-            "{held}",
-            &held(table, SECRET).replace("{prefix}", "held.prefix").replace("{name}", "held.name"),
-        );
+        let of_row = key(SECRET).replace("{prefix}", "held.prefix").replace("{name}", "held.name");
+        let unnoted = unnoted.replace("{held}", &of_row);
+        let live = match kind {
+            Kind::Row => LIVE.to_owned(),
+            // A claim that was noted may wait again.
+            _ => format!(
+                "{LIVE} AND IS_USED_LOCK({}) <=> IS_USED_LOCK(CONCAT('tenure/', CONVERT(claim USING utf8mb4)))",
+                key("''").replace("{prefix}", "prefix").replace("{name}", "name")
+            ),
+        };
         let making = format!("CONCAT('tenure/making/', {SECRET})");
         Self {
             create: Statement::new(schema(table)),
@@ -138,13 +172,13 @@ impl RowStatements {
                 PARAMETERS,
                 &prepare("tenure_wait", &format!("{TAKE} FOR UPDATE")),
                 &prepare("tenure_try", &format!("{TAKE} FOR UPDATE NOWAIT")),
-                &prepare("tenure_last", LAST),
+                &prepare("tenure_last", &LAST.replace("{locked}", locked)),
                 &prepare("tenure_end", GIVE_BACK),
             ]
             .concat(),
             secret: format!("SET @tenure_secret = {SECRET}; SELECT @tenure_secret").replace("{t}", &name),
             make_secret: fill("INSERT IGNORE INTO {t} (prefix, name, part, claim) VALUES (X'', X'', 2, ?)"),
-            take: BEGIN_AND_TAKE.replace("{held}", &held(table, "@tenure_secret")).replace("{us}", MICROS),
+            take: take.replace("{held}", &key("@tenure_secret")).replace("{us}", MICROS),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE NOWAIT")),
             exists: fill(ROW),
@@ -154,13 +188,14 @@ impl RowStatements {
             note: fill(&NOTE.replace("{later}", LATER)),
             noted: fill("SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND claim = ?"),
             unnoted: fill(&unnoted),
+            used: fill("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)"),
             marked: fill("SELECT IS_USED_LOCK(?) IS NOT NULL"),
             was_forced: fill(
                 "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND LOCATE(?, forced) > 0",
             ),
-            holders: fill(&format!("{TELL} WHERE prefix = ? AND name = ? AND {LIVE}")),
+            holders: fill(&format!("{TELL} WHERE prefix = ? AND name = ? AND {live}")),
             list: fill(&format!(
-                "{TELL} WHERE prefix = ? AND name >= ? AND name < ? AND {LIVE} ORDER BY name"
+                "{TELL} WHERE prefix = ? AND name >= ? AND name < ? AND {live} ORDER BY name"
             )),
             force: fill(&format!(
                 "UPDATE {{t}} SET forced = {FORCED} WHERE prefix = ? AND name = ? AND part = 1 AND claim = ?"
@@ -170,9 +205,9 @@ impl RowStatements {
     }
 
     /// Begins a transaction that shows its claim, locks the row, and then returns the parts of its
-    /// [`Issue`](crate::row_locks::issue::Issue): a row if it was locked. All of it is one message, but each statement
-    /// sees what was committed before it, so the last one sees the note of the previous holder. The server counts the
-    /// lease in whole seconds.
+    /// [`Issue`](crate::session_locks::issue::Issue): a row if it was locked. All of it is one message, but each
+    /// statement sees what was committed before it, so the last one sees the note of the previous holder. The server
+    /// counts the lease in whole seconds.
     pub(super) fn take(&self, prefix: &str, claim: &Claim, lease: Duration, waits: bool) -> String {
         let text = |text| format!("X'{}'", hexadecimal(text));
         self.take
@@ -181,6 +216,7 @@ impl RowStatements {
             .replace("{prefix}", &text(prefix))
             .replace("{name}", &text(claim.name.as_str()))
             .replace("{how}", if waits { "wait" } else { "try" })
+            .replace("{seconds}", &if waits { QUEUES_FOR.as_secs() } else { 0 }.to_string())
     }
 }
 
@@ -198,6 +234,17 @@ SET SESSION wait_timeout = {lease}, SESSION autocommit = 0, @tenure_mark = GET_L
 EXECUTE tenure_{how} USING @tenure_held, @tenure_prefix, @tenure_name; \
 EXECUTE tenure_last USING @tenure_prefix, @tenure_name";
 
+/// Takes the second user-level lock, which keeps others out here, where no row does. The table has the note of the last
+/// grant.
+const BEGIN_AND_LOCK: &str = "\
+SET SESSION wait_timeout = {lease}, @tenure_mark = GET_LOCK('{mark}', 1), @tenure_begun = {us}, \
+@tenure_prefix = {prefix}, @tenure_name = {name}, @tenure_held = {held}; \
+SET @tenure_locked = GET_LOCK(@tenure_held, {seconds}); \
+EXECUTE tenure_last USING @tenure_prefix, @tenure_name";
+
+/// The name under which programs without tenure take the user-level lock.
+const NAMED: &str = "CONVERT({name} USING utf8mb4)";
+
 /// The previous holder released the mark before it ended its transaction. One that was killed may have it for a moment
 /// longer; then the row is locked without a mark.
 const TAKE: &str = "
@@ -209,7 +256,7 @@ FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 /// no row), and the last token, if there was one.
 const LAST: &str = "
 SELECT CONCAT_WS(' ', {us}, {us} - CAST(@tenure_begun AS SIGNED), IF(@@GLOBAL.innodb_read_only, 1, @@GLOBAL.read_only), MAX(token))
-FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked IS NOT NULL";
+FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked {locked}";
 
 /// Releases the marks and then ends the transaction, in which nothing was written. The marks are released first,
 /// because all values are evaluated before any is set: the next holder gets the row at once and needs one of them.
@@ -247,6 +294,13 @@ WHERE held.prefix = ? AND held.name >= ? AND held.name < ? AND held.part = 0
   AND NOT IS_USED_LOCK({held}) <=> IS_USED_LOCK(CONCAT('tenure/', COALESCE(CONVERT(last.claim USING utf8mb4), '')))
 LIMIT 1";
 
+const UNNOTED_LOCK: &str = "
+SELECT 1 FROM {t} AS held
+WHERE held.prefix = ? AND held.name >= ? AND held.name < ? AND held.part = 1
+  AND IS_USED_LOCK({held}) IS NOT NULL
+  AND NOT IS_USED_LOCK({held}) <=> IS_USED_LOCK(CONCAT('tenure/', COALESCE(CONVERT(held.claim USING utf8mb4), '')))
+LIMIT 1";
+
 const TELL: &str = "
 SELECT CONVERT(name USING utf8mb4), CONVERT(claim USING utf8mb4), token,
   CAST(FLOOR(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) / 1000) AS SIGNED),
@@ -278,11 +332,14 @@ mod tests {
             reserve: 0,
             holder: Arc::new(HolderInfo::here(None)),
         };
-        let statements = RowStatements::new(&TablePath::new("t").unwrap());
-        for waits in [true, false] {
-            let message = statements.take("", &claim, claim.lease, waits);
-            assert_eq!(message.split(';').count(), 3, "{message}");
-            assert!(!message.contains('{') && message.contains("wait_timeout = 2,"), "{message}");
+        let table = TablePath::new("t").unwrap();
+        for kind in [Kind::Row, Kind::Hashed, Kind::Named] {
+            let statements = RowStatements::new(&table, kind);
+            for waits in [true, false] {
+                let message = statements.take("", &claim, claim.lease, waits);
+                assert_eq!(message.split(';').count(), 3, "{message}");
+                assert!(!message.contains('{') && message.contains("wait_timeout = 2,"), "{message}");
+            }
         }
     }
 }

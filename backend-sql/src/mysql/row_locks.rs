@@ -1,18 +1,20 @@
-//! Row locks: requests to the server.
+//! Row locks and advisory locks: requests to the server.
 
 use super::{
     errors,
-    row_lock_statements::{END, RowStatements, kill, mark},
+    options::Own,
+    row_lock_statements::{END, Kind, RowStatements, kill, mark},
     server::{Done, MySql, arguments},
 };
 use crate::{
     lane::{Again, Lane, Server},
-    row_locks::{
+    options::Strategy,
+    server::{Checked, in_time},
+    session_locks::{
         issue::Issue,
-        row_table::{Found, RowTable},
+        requests::{Found, SessionRequests},
         rows::{RowHolder, beyond_all_names, row_holder},
     },
-    server::{Checked, in_time},
     statement::Statement,
 };
 use sqlx::{
@@ -23,14 +25,15 @@ use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
-use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
+use tenure_core::{Claim, ClaimId, Grant, Holder, HolderInfo, Name, StoreError, Token};
 use tokio::{sync::Mutex, time::timeout};
 
 /// How long the server lets a transaction wait for a row. After that, the waiter asks again.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// Locked rows in MySQL or MariaDB.
+/// Locked rows in MySQL or MariaDB; or, as advisory locks, user-level locks.
 pub(crate) struct MySqlRowLocks {
+    kind: Kind,
     server: Arc<MySql>,
     statements: RowStatements,
     /// Notes grants, and looks after the connections that hold and wait.
@@ -41,11 +44,17 @@ pub(crate) struct MySqlRowLocks {
 }
 
 impl MySqlRowLocks {
-    pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions) -> Self {
-        let statements = RowStatements::new(&options.table);
+    pub(super) fn new(options: Checked<Own>, connect: MySqlConnectOptions) -> Self {
+        let kind = match options.strategy {
+            Strategy::Advisory if options.own.named => Kind::Named,
+            Strategy::Advisory => Kind::Hashed,
+            Strategy::LeaseRow | Strategy::RowLock => Kind::Row,
+        };
+        let statements = RowStatements::new(&options.table, kind);
         let (create, shape_check) = (statements.create.clone(), statements.note.clone());
         let server = Arc::new(MySql::new(options, connect, create, shape_check));
         Self {
+            kind,
             desk: Lane::new(&server),
             server,
             statements,
@@ -110,7 +119,7 @@ impl MySqlRowLocks {
     }
 }
 
-impl RowTable for MySqlRowLocks {
+impl SessionRequests for MySqlRowLocks {
     type Connection = MySqlConnection;
 
     fn store(&self) -> &str {
@@ -118,9 +127,10 @@ impl RowTable for MySqlRowLocks {
     }
 
     /// MySQL prefers [transactions that many wait
-    /// for](https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-scheduling.html).
+    /// for](https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-scheduling.html). Claims leave the queue of a
+    /// user-level lock from time to time.
     fn fair(&self) -> bool {
-        self.is_mariadb.get().is_some_and(|mariadb| *mariadb)
+        self.kind == Kind::Row && self.is_mariadb.get().is_some_and(|mariadb| *mariadb)
     }
 
     fn connections(&self) -> usize {
@@ -147,7 +157,7 @@ impl RowTable for MySqlRowLocks {
                 self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await?;
                 prepared = self.prepare(&mut connection).await;
             }
-            if matches!(prepared, Ok(false)) {
+            if self.kind == Kind::Row && matches!(prepared, Ok(false)) {
                 self.make_secret().await?;
                 prepared = self.prepare(&mut connection).await;
             }
@@ -163,16 +173,23 @@ impl RowTable for MySqlRowLocks {
         claim: &Claim,
         waits: bool,
     ) -> Result<Found<Issue>, StoreError> {
+        if self.kind == Kind::Named && claim.name.as_str().chars().count() > 64 {
+            return Err(StoreError::failed(
+                "GET_LOCK takes names of at most 64 characters; use a shorter name, or key=hash",
+            ));
+        }
         let take = self.statements.take(self.prefix(), claim, self.lease(claim), waits);
         let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
         let told = rows.map(|rows| rows.into_iter().next());
         self.found(told, waits)?.try_map(|row| {
             let (told,): (String,) = self.server.row(&row)?;
-            issue(&told).ok_or_else(|| {
+            let issue = issue(&told).ok_or_else(|| {
                 StoreError::failed(format!(
                     "the server gave an unexpected answer to a lock request: {told:?}"
                 ))
-            })
+            })?;
+            // Only its note distinguishes such a holder from another program, so the note comes before the grant.
+            Ok(Issue { writable: issue.writable && self.kind != Kind::Named, ..issue })
         })
     }
 
@@ -182,6 +199,11 @@ impl RowTable for MySqlRowLocks {
         name: &Name,
         waits: bool,
     ) -> Result<Found<()>, StoreError> {
+        if self.kind != Kind::Row {
+            return Err(StoreError::failed(
+                "GET_LOCK belongs to a session, and not to a transaction; use strategy=row-lock",
+            ));
+        }
         let RowStatements { lock, try_lock, .. } = &self.statements;
         let statement = if waits { lock } else { try_lock };
         let asked = sqlx::query_with(statement.sql(), arguments![self.prefix(), name.as_str()]);
@@ -189,7 +211,7 @@ impl RowTable for MySqlRowLocks {
         self.found(asked.map(|row| row.map(drop)), waits)
     }
 
-    async fn beat(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+    async fn beat(&self, connection: &mut MySqlConnection, _: Option<&Claim>) -> Result<(), StoreError> {
         connection.execute("DO 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
@@ -201,7 +223,7 @@ impl RowTable for MySqlRowLocks {
 
     /// One at a time, and only if it is missing: an insert would wait for a holder of the same row.
     async fn make(&self, name: &Name) -> Result<bool, StoreError> {
-        if self.exists(name).await? {
+        if self.kind != Kind::Row || self.exists(name).await? {
             return Ok(false);
         }
         let RowStatements { begin_making, make, end_making, .. } = &self.statements;
@@ -242,6 +264,9 @@ impl RowTable for MySqlRowLocks {
     }
 
     async fn is_unnoted(&self, from: &str, beyond: Option<&str>) -> Result<bool, StoreError> {
+        if self.kind == Kind::Named {
+            return Ok(false);
+        }
         let beyond = beyond.map_or_else(beyond_all_names, str::to_owned);
         let done = self.ask(&self.statements.unnoted, arguments![self.prefix(), from, beyond]).await?;
         Ok(!done.rows.is_empty())
@@ -265,13 +290,24 @@ impl RowTable for MySqlRowLocks {
         }
     }
 
-    async fn was_forced(&self, name: &Name, claim: ClaimId) -> Result<bool, StoreError> {
+    async fn was_forced(&self, Grant { name, claim, .. }: &Grant) -> Result<bool, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
         Ok(!self.ask(&self.statements.was_forced, arguments).await?.rows.is_empty())
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
+        let asked = arguments![self.prefix(), name.as_str()];
+        let holders = self.tell(&self.ask(&self.statements.holders, asked).await?)?;
+        if self.kind != Kind::Named || !holders.is_empty() {
+            return Ok(holders);
+        }
+        let used = self.ask(&self.statements.used, arguments![name.as_str()]).await?;
+        let foreign =
+            self.server.rows::<(Option<i64>,)>(&used)?.into_iter().filter_map(|(by,)| by).map(|by| {
+                let label = Some(format!("another program, connection {by} of the server"));
+                Holder::of(name.clone()).info(HolderInfo { label, ..HolderInfo::default() })
+            });
+        Ok(foreign.collect())
     }
 
     async fn list(&self, from: &str, beyond: Option<&str>) -> Result<Vec<Holder>, StoreError> {
@@ -282,10 +318,20 @@ impl RowTable for MySqlRowLocks {
     /// Writes the note first, so that the holder finds out why.
     async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let holders = self.holders(name).await?;
+        if let [Holder { claim: None, info, .. }] = &*holders {
+            return Err(StoreError::failed(format!(
+                "{} has this lock; KILL that connection to end its hold",
+                info.label.as_deref().unwrap_or("another program")
+            )));
+        }
         for claim in holders.iter().filter_map(|holder| holder.claim) {
             let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
             self.ask(&self.statements.force, arguments).await?;
-            self.interrupt(claim).await?;
+            match self.ask(&kill(claim), arguments![]).await {
+                // It may have ended by itself, or belong to another user.
+                Err(error) if error.is_unavailable() || self.lives(claim).await? => return Err(error),
+                _ => {}
+            }
         }
         Ok(holders)
     }

@@ -3,13 +3,13 @@
 use super::{
     cluster,
     errors::{self, Origin},
+    options::Own,
 };
 use crate::{
     lane::{Server, Verdict},
-    options::Strategy,
     patience::{Patience, in_seconds},
-    row_locks::rows::hexadecimal,
     server::{Checked, in_time, place, table_in_time, tls::choose_cryptography},
+    session_locks::rows::hexadecimal,
     statement::Statement,
 };
 use futures_util::TryStreamExt;
@@ -25,7 +25,7 @@ use tenure_core::StoreError;
 
 /// The server: how to connect to it, and how to send statements.
 pub(super) struct MySql {
-    pub(super) options: Checked<()>,
+    pub(super) options: Checked<Own>,
     /// The table's DDL.
     create: Statement,
     /// A statement that detects a table of another shape.
@@ -69,7 +69,7 @@ pub(super) fn store(connect: &MySqlConnectOptions) -> String {
 
 impl MySql {
     pub(super) fn new(
-        options: Checked<()>,
+        options: Checked<Own>,
         connect: MySqlConnectOptions,
         create: Statement,
         shape_check: Statement,
@@ -224,7 +224,7 @@ impl Server for MySql {
         let Checked { table, connect_timeout, create_table, .. } = &self.options;
         let connecting = async {
             let mut connection = self.connected().await.map_err(|error| self.explain(error))?;
-            if self.options.strategy == Strategy::RowLock {
+            if self.options.strategy.ends_with_connections() {
                 self.refuse_several_writers(&mut connection).await?;
             } else if !unquotes(&mut connection).await.map_err(|error| self.explain(error))? {
                 return Err(StoreError::failed(errors::QUOTES_JSON));

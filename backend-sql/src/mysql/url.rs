@@ -19,6 +19,13 @@ impl MySqlOptions {
             Self::PARAMETERS,
             &[
                 Parameter::duration("poll", Self::POLL_RANGE, "200ms", Self::poll).about(POLL),
+                Parameter::word("key", &["hash", "name"], "hash", |options, word| {
+                    options.plain_user_locks(word == "name")
+                })
+                .about(
+                    "strategy=advisory: what GET_LOCK gets: a hash of tenure's own, or the name itself, as from programs \
+                    without tenure",
+                ),
                 Parameter::word(
                     "ssl-mode",
                     &["disabled", "preferred", "required", "verify_ca", "verify_identity"],
@@ -26,7 +33,7 @@ impl MySqlOptions {
                     |options, mode| options.for_driver("ssl-mode", mode),
                 )
                 .about(ENCRYPTION),
-                Parameter::text("ssl-ca", "a file", "the system's", |options, file| {
+                Parameter::text("ssl-ca", "a file", "none", |options, file| {
                     options.for_driver("ssl-ca", file)
                 })
                 .about(AUTHORITIES),

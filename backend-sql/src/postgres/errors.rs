@@ -39,6 +39,7 @@ mod code {
     /// The type of a table's rows.
     pub(super) const DUPLICATE_OBJECT: &str = "42710";
     pub(super) const NO_SUCH_TABLE: &str = "42P01";
+    pub(super) const NO_SUCH_SETTING: &str = "42704";
     /// A prepared statement's table was changed.
     pub(super) const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub(super) const DISK_FULL: &str = "53100";
@@ -163,6 +164,9 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         code::TRANSACTION_TIMEOUT => {
             (true, format!("the server ended the connection ({message}); raise transaction_timeout for user {user}"))
         }
+        code::NO_SUCH_SETTING if message.contains("idle_session_timeout") => {
+            (false, "advisory locks need PostgreSQL 14 or later; use another strategy".to_owned())
+        }
         code::DISK_FULL => (false, "the server's disk is full; make room on it".to_owned()),
         code if code::OTHER_SHAPE.contains(&code) => (false, other_shape(table, message)),
         code => {
@@ -212,6 +216,13 @@ pub(super) fn missing_table(Origin { table, schema, .. }: &Origin<'_>) -> String
     )
 }
 
+/// The message for a user who may not draw tokens, which shows by this sign.
+pub(super) fn no_tokens(user: &str, table: &str, sign: &str) -> String {
+    format!(
+        "user {user} may not draw tokens ({sign}); GRANT USAGE, UPDATE ON SEQUENCE {table}_tokens TO {user}"
+    )
+}
+
 fn no_permission(origin: &Origin<'_>, error: &dyn DatabaseError) -> String {
     let Origin { user, table, schema, .. } = origin;
     let message = error.message();
@@ -222,6 +233,8 @@ fn no_permission(origin: &Origin<'_>, error: &dyn DatabaseError) -> String {
         )
     } else if message.contains("for database") {
         format!("user {user} may not connect to this database ({message}); GRANT CONNECT on it to {user}")
+    } else if message.contains("for sequence") {
+        no_tokens(user, table, message)
     } else if message.contains("process") {
         format!(
             "user {user} cannot end the holder's connection ({message}); log in as the user whose connection it is"

@@ -140,9 +140,9 @@ impl RowStatements {
 }
 
 /// Begins a transaction, locks the row, and then returns the parts of its
-/// [`Issue`](crate::row_locks::issue::Issue): one more row if it was locked. All of it is one message, so no transaction
-/// is ever idle without a limit. But each statement sees what was committed before it, so the last one sees the note of
-/// the previous holder.
+/// [`Issue`](crate::session_locks::issue::Issue): one more row if it was locked. All of it is one message, so no
+/// transaction is ever idle without a limit. But each statement sees what was committed before it, so the last one sees
+/// the note of the previous holder.
 ///
 /// Statements that were planned before the wait need no planning between it and the answer.
 fn take(waits: bool, limit: Option<Duration>) -> String {

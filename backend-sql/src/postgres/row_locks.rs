@@ -4,18 +4,18 @@ use super::{
     errors,
     options::Own,
     row_lock_statements::{RowStatements, application},
-    server::{Postgres, arguments},
+    server::{LONGEST_LEASE, Postgres, arguments},
     values::{Values, beside, range, written},
 };
 use crate::{
     lane::{Again, Lane, Server},
     patience::Patience,
-    row_locks::{
+    server::{Checked, in_time},
+    session_locks::{
         issue::Issue,
-        row_table::{Found, RowTable, unseen},
+        requests::{Found, SessionRequests, unseen},
         rows::{RowHolder, row_holder},
     },
-    server::{Checked, in_time},
     statement::Statement,
     values::millis,
 };
@@ -24,10 +24,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgRow},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
-
-/// The longest time that the server can represent, in milliseconds.
-const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+use tenure_core::{Claim, ClaimId, Grant, Holder, Name, StoreError, Token};
 
 /// Locked rows in PostgreSQL.
 pub(crate) struct PostgresRowLocks {
@@ -75,20 +72,9 @@ impl PostgresRowLocks {
         let asked = sqlx::query_with(statement.sql(), arguments).persistent(self.prepares());
         Ok(asked.fetch_optional(transaction).await?.map(drop))
     }
-
-    /// The outcome of asking for a row's lock.
-    fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>) -> Result<Found<V>, StoreError> {
-        match asked {
-            Ok(Some(locked)) => Ok(Found::Locked(locked)),
-            Ok(None) => Ok(Found::Nothing),
-            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
-            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
-            Err(error) => Err(self.server.explain(error)),
-        }
-    }
 }
 
-impl RowTable for PostgresRowLocks {
+impl SessionRequests for PostgresRowLocks {
     type Connection = PgConnection;
 
     fn store(&self) -> &str {
@@ -114,25 +100,15 @@ impl RowTable for PostgresRowLocks {
     }
 
     fn lease(&self, claim: &Claim) -> Duration {
-        claim.lease.min(LONGEST)
+        claim.lease.min(LONGEST_LEASE)
     }
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
         let connecting = async {
-            let mut connection = self.server.session().await?;
             if !self.prepares() {
-                return Ok(connection);
+                return self.server.session().await;
             }
-            self.server.bound(&mut connection).await.map_err(|error| self.server.explain(error))?;
-            if let Err(error) = sqlx::raw_sql(self.statements.prepare.sql()).execute(&mut connection).await {
-                if !errors::is_missing_table(&error) {
-                    return Err(self.server.explain(error));
-                }
-                self.open().await?;
-                let again = sqlx::raw_sql(self.statements.prepare.sql()).execute(&mut connection).await;
-                again.map_err(|error| self.server.explain(error))?;
-            }
-            Ok(connection)
+            self.server.session_for_locks(&self.statements.prepare, self.open()).await
         };
         in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
     }
@@ -156,7 +132,7 @@ impl RowTable for PostgresRowLocks {
             }
             rows => rows.map(|rows| rows.into_iter().nth(1)),
         };
-        self.found(told)?.try_map(|row| {
+        self.server.found(told)?.try_map(|row| {
             let (last, now, after) = self.server.row(&row)?;
             // A server that accepts no notes locks no rows either.
             Ok(Issue { last, now, after, writable: true })
@@ -170,7 +146,8 @@ impl RowTable for PostgresRowLocks {
         waits: bool,
     ) -> Result<Found<()>, StoreError> {
         let RowStatements { lock, try_lock, exists, .. } = &self.statements;
-        let found = self.found(self.ask_in(connection, if waits { lock } else { try_lock }, name).await)?;
+        let found =
+            self.server.found(self.ask_in(connection, if waits { lock } else { try_lock }, name).await)?;
         if waits || !matches!(found, Found::Nothing) {
             return Ok(found);
         }
@@ -180,7 +157,7 @@ impl RowTable for PostgresRowLocks {
         exists.map(|()| found).ok_or_else(unseen)
     }
 
-    async fn beat(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    async fn beat(&self, connection: &mut PgConnection, _: Option<&Claim>) -> Result<(), StoreError> {
         connection.execute("SELECT 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
@@ -221,7 +198,7 @@ impl RowTable for PostgresRowLocks {
         self.ask(&self.statements.interrupt, arguments![application(claim)]).await.map(drop)
     }
 
-    async fn was_forced(&self, name: &Name, claim: ClaimId) -> Result<bool, StoreError> {
+    async fn was_forced(&self, Grant { name, claim, .. }: &Grant) -> Result<bool, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
         Ok(!self.ask(&self.statements.was_forced, arguments).await?.is_empty())
     }
@@ -249,7 +226,7 @@ impl RowTable for PostgresRowLocks {
     /// No name is in this range: this only shows that the table is readable.
     async fn open(&self) -> Result<(), StoreError> {
         self.desk.open().await?;
-        RowTable::list(self, "", Some("")).await.map(drop)
+        SessionRequests::list(self, "", Some("")).await.map(drop)
     }
 
     async fn close(&self) {

@@ -10,6 +10,7 @@ use crate::{
     lease_rows::known_rows::KnownRows,
     patience::{Patience, in_millis},
     server::{Checked, in_time, place, table_in_time, tls::choose_cryptography},
+    session_locks::requests::Found,
     silence::SILENCE,
     statement::Statement,
 };
@@ -53,6 +54,9 @@ const MARK: &str = "tenure.session";
 const STILL_THERE: Duration = Duration::from_secs(1);
 /// How many times to try to make the table, once every 10 ms, while others are making it too.
 const RACES: u32 = 100;
+
+/// The longest lease that the server can represent, in milliseconds.
+pub(super) const LONGEST_LEASE: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// The store in words.
 pub(super) fn store(connect: &PgConnectOptions) -> String {
@@ -128,6 +132,36 @@ impl Postgres {
         let mut connection = self.connect.connect().await.map_err(|error| self.explain(error))?;
         self.check_session(&mut connection).await?;
         Ok(connection)
+    }
+
+    /// Connects with a session that holds and waits for locks, and prepares it. `make_table` makes the table if it is missing.
+    pub(super) async fn session_for_locks(
+        &self,
+        prepare: &Statement,
+        make_table: impl Future<Output = Result<(), StoreError>>,
+    ) -> Result<PgConnection, StoreError> {
+        let mut connection = self.session().await?;
+        self.bound(&mut connection).await.map_err(|error| self.explain(error))?;
+        if let Err(error) = sqlx::raw_sql(prepare.sql()).execute(&mut connection).await {
+            if !errors::is_missing_table(&error) {
+                return Err(self.explain(error));
+            }
+            make_table.await?;
+            let again = sqlx::raw_sql(prepare.sql()).execute(&mut connection).await;
+            again.map_err(|error| self.explain(error))?;
+        }
+        Ok(connection)
+    }
+
+    /// The outcome of asking for a lock.
+    pub(super) fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>) -> Result<Found<V>, StoreError> {
+        match asked {
+            Ok(Some(locked)) => Ok(Found::Locked(locked)),
+            Ok(None) => Ok(Found::Nothing),
+            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
+            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
+            Err(error) => Err(self.explain(error)),
+        }
     }
 
     /// Fails if a pooler may lend the session to other programs. A setting or a prepared statement there would change

@@ -1,6 +1,6 @@
 //! URLs of PostgreSQL servers.
 
-use super::{PostgresOptions, options::Durability};
+use super::{AdvisoryKey, PostgresOptions, options::Durability};
 use crate::server::url::{AUTHORITIES, CERTIFICATE, ENCRYPTION, KEY, POLL};
 use tenure_core::{
     Error,
@@ -31,6 +31,18 @@ impl PostgresOptions {
                     "whether the server is behind a pooler in transaction mode (true: no session features \
                     are used) or in session mode (false)",
                 ),
+                Parameter::checked_text(
+                    "key",
+                    AdvisoryKey::FORMS,
+                    |text| text.parse::<AdvisoryKey>().is_ok(),
+                    "own",
+                    // It was checked just before.
+                    |options, text| options.advisory_key(text.parse().unwrap_or_default()),
+                )
+                .about(
+                    "strategy=advisory: the key of pg_advisory_lock: tenure's own, or that of programs without tenure, from \
+                    the name or one for all names",
+                ),
                 Parameter::word(
                     "sslmode",
                     &["disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
@@ -38,7 +50,7 @@ impl PostgresOptions {
                     |options, mode| options.for_driver("sslmode", mode),
                 )
                 .about(ENCRYPTION),
-                Parameter::text("sslrootcert", "a file", "the system's", |options, file| {
+                Parameter::text("sslrootcert", "a file", "none", |options, file| {
                     options.for_driver("sslrootcert", file)
                 })
                 .about(AUTHORITIES),

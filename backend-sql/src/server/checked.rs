@@ -22,21 +22,32 @@ pub(crate) struct Checked<O> {
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) create_table: bool,
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "MySQL has none"))]
     pub(crate) own: O,
 }
 
 impl<O: Clone> Checked<O> {
-    /// These options for the latches of row locks, in a table of lease rows.
+    /// These options for latches beside other locks, in a table of lease rows.
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
         let connections = Strategy::LeaseRow.check_connections(None)?;
         let table = self.table.of_latches()?;
         Ok(Self { strategy: Strategy::LeaseRow, table, connections, ..self.clone() })
     }
 
+    /// Fails if there is a prefix, for locks whose keys are those of programs without tenure.
+    pub(crate) fn refuse_prefix(&self, key: impl std::fmt::Display) -> Result<(), Error> {
+        if self.prefix.is_empty() {
+            return Ok(());
+        }
+        let allowed = format!("none with key={key}, because programs without tenure add no prefix");
+        Err(Error::invalid_option("prefix", format_args!("{:?}", self.prefix), allowed))
+    }
+
     /// The command that prints the table's DDL in this dialect.
     pub(crate) fn schema_command(&self, dialect: &str) -> String {
-        let strategy = if self.strategy == Strategy::RowLock { " --strategy row-lock" } else { "" };
+        let strategy = match self.strategy {
+            Strategy::LeaseRow => String::new(),
+            other => format!(" --strategy {}", other.word()),
+        };
         let default = self.strategy.default_table();
         schema_command(&format!("{dialect}{strategy}"), &self.table.to_string(), default)
     }

@@ -1,9 +1,9 @@
 //! The code specific to one kind of database server.
 
 use super::checked::Checked;
-use crate::{lease_rows::lease_table::LeaseTable, row_locks::row_table::RowTable};
+use crate::{lease_rows::lease_table::LeaseTable, session_locks::requests::SessionRequests};
 use std::{fmt, time::Duration};
-use tenure_core::Background;
+use tenure_core::{Background, Error};
 
 /// A kind of database server: [`sqlx::Postgres`], or [`sqlx::MySql`], which is MariaDB too. There are no others.
 #[expect(private_bounds, reason = "no other crate makes one")]
@@ -21,7 +21,9 @@ pub(crate) trait Parts: sqlx::Database {
     /// [`Strategy::LeaseRow`](crate::Strategy::LeaseRow).
     type LeaseRows: LeaseTable;
     /// [`Strategy::RowLock`](crate::Strategy::RowLock).
-    type RowLocks: RowTable<Connection = Self::Connection>;
+    type RowLocks: SessionRequests<Connection = Self::Connection>;
+    /// [`Strategy::Advisory`](crate::Strategy::Advisory).
+    type AdvisoryLocks: SessionRequests<Connection = Self::Connection>;
 
     /// The schemes of the URLs.
     const SCHEMES: &[&str];
@@ -48,4 +50,10 @@ pub(crate) trait Parts: sqlx::Database {
 
     /// The table of row locks.
     fn row_locks(options: Checked<Self::Own>, connect: ConnectOptions<Self>) -> Self::RowLocks;
+
+    /// The server's advisory locks, unless an option contradicts them.
+    fn advisory_locks(
+        options: Checked<Self::Own>,
+        connect: ConnectOptions<Self>,
+    ) -> Result<Self::AdvisoryLocks, Error>;
 }

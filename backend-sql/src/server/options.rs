@@ -5,7 +5,7 @@ use super::{
     dialect::{ConnectOptions, Dialect},
 };
 use crate::{
-    options::{self, Strategy, check_prefix, check_range},
+    options::{self, Strategy, check_prefix},
     table::TablePath,
 };
 use std::{fmt, ops::RangeInclusive, time::Duration};
@@ -75,8 +75,8 @@ impl<D: Dialect> ServerOptions<D> {
     }
 
     /// Sets the table; `schema.table` if it is in a schema that `search_path` does not lead to, or in another MySQL
-    /// database. Each part is 1 to 63 letters, digits and underscores. Default: `tenure_locks`, or `tenure_row_locks`
-    /// for row locks.
+    /// database. Each part is 1 to 63 letters, digits and underscores. Default: `tenure_locks`, `tenure_row_locks` for
+    /// row locks, `tenure_advisory_locks` for advisory locks.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.0.table = Some(table.into());
         self
@@ -104,8 +104,9 @@ impl<D: Dialect> ServerOptions<D> {
     /// from the first wait on, and one for latches once one is used. MySQL and MariaDB also use one that sleeps while
     /// a name is awaited, and one that tells others of releases while they wait.
     ///
-    /// For row locks, sets how many locks this client may hold or wait for at once, because each takes a connection: 1
-    /// to 1000. Default: 20. One more is refused as [`Error::Unavailable`]. Another connection takes the tokens.
+    /// For row locks and advisory locks, sets how many locks this client may hold or wait for at once, because each
+    /// takes a connection: 1 to 1000. Default: 20. One more is refused as [`Error::Unavailable`]. Another connection
+    /// takes the tokens.
     pub fn connections(mut self, connections: usize) -> Self {
         self.0.connections = Some(connections);
         self
@@ -115,8 +116,8 @@ impl<D: Dialect> ServerOptions<D> {
     /// agree on it. Default: `false`.
     ///
     /// If so, each waiting client writes the name's row every 1.5 s, to keep its place, and reads it at least every
-    /// 0.5 s. One that dies delays those behind it by at most 3 s. Not for row locks, whose waiters stand in the
-    /// server's own queue.
+    /// 0.5 s. One that dies delays those behind it by at most 3 s. Not for row locks and advisory locks, whose waiters
+    /// stand in the server's own queue.
     pub fn fair(mut self, fair: bool) -> Self {
         self.0.fair = fair;
         self
@@ -157,20 +158,19 @@ impl<D: Dialect> ServerOptions<D> {
     }
 
     /// The options that only this kind of server has.
-    #[cfg(feature = "postgres")]
     pub(crate) fn own(&mut self) -> &mut D::Own {
         &mut self.0.own
     }
 
     pub(crate) fn check(self) -> Result<Checked<D::Own>, Error> {
         let Given { strategy, connect_timeout, response_timeout, create_table, own, .. } = self.0;
-        let within = |option, given| check_range(option, given, &options::PATIENCE);
+        let within = |option, given| Error::check_range(option, given, &options::PATIENCE);
         Ok(Checked {
             table: TablePath::new(self.0.table.as_deref().unwrap_or(strategy.default_table()))?,
             prefix: check_prefix(self.0.prefix)?,
             connections: strategy.check_connections(self.0.connections)?,
             fair: strategy.check_fair(self.0.fair)?,
-            poll: check_range("poll", self.0.poll.unwrap_or_else(|| D::poll(&own)), &options::POLL)?,
+            poll: Error::check_range("poll", self.0.poll.unwrap_or_else(|| D::poll(&own)), &options::POLL)?,
             connect_timeout: within("connect_timeout", connect_timeout)?,
             response_timeout: within("response_timeout", response_timeout)?,
             strategy,
@@ -189,7 +189,7 @@ impl<D: Dialect> ServerOptions<D> {
             return Err(wrong("unknown scheme", ""));
         }
         let badly_encoded =
-            || wrong("unreadable text", ", with special characters of the password written as %XX");
+            || wrong("badly encoded text", ", with special characters of the password written as %XX");
         // Of `//user:12#34@host` the driver makes a host `user` and a port 12, which messages would name.
         if self.0.url.contains('#') {
             return Err(badly_encoded());

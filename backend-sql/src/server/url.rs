@@ -11,7 +11,7 @@ use tenure_core::{
 pub(crate) const POLL: &str = "the longest time between two attempts of a waiter";
 pub(crate) const ENCRYPTION: &str =
     "whether the connection is encrypted, and the server's certificate checked";
-pub(crate) const AUTHORITIES: &str = "the authorities that certificates are checked against";
+pub(crate) const AUTHORITIES: &str = "authorities that are trusted besides the system's";
 pub(crate) const CERTIFICATE: &str = "the client's certificate";
 pub(crate) const KEY: &str = "the key of that certificate";
 
@@ -20,26 +20,27 @@ impl<D: Dialect> ServerOptions<D> {
     pub(crate) const PARAMETERS: &'static [Parameter<Self>] = &[
         Parameter::<Self>::prefix("none", |options, prefix| options.prefix(prefix)),
         Parameter::<Self>::password_file(),
-        Parameter::<Self>::word("strategy", &["lease-row", "row-lock"], "lease-row", |options, word| {
-            options.strategy(if word == "row-lock" { Strategy::RowLock } else { Strategy::LeaseRow })
+        Parameter::<Self>::word("strategy", Strategy::WORDS, "lease-row", |options, word| {
+            options.strategy(Strategy::of(word))
         })
         .about(
-            "the kind of lock: a row that names the holder, or a row that a connection has locked",
+            "the kind of lock: a row that names the holder, a row that a connection has locked, or the server's own \
+            named lock (pg_advisory_lock, GET_LOCK)",
         ),
         Parameter::<Self>::text(
             "table",
             "TABLE or SCHEMA.TABLE, each 1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_",
-            "tenure_locks; tenure_row_locks for row locks",
+            "tenure_locks, tenure_row_locks or tenure_advisory_locks, by strategy",
             |options, table| options.table(table),
         )
         .about("the table"),
         Parameter::<Self>::flag("create_table", "true", Self::create_table)
             .about("whether the table is created when it is missing"),
-        Parameter::<Self>::number("connections", 1..=1000, "2; 20 for row locks", |options, count| {
+        Parameter::<Self>::number("connections", 1..=1000, "2; 20 for other strategies", |options, count| {
             options.connections(count as usize)
         })
         .about(
-            "lease rows: how many connections share the client's names (at most 64); row locks: how \
+            "lease rows: how many connections share the client's names (at most 64); otherwise: how \
             many locks the client may hold or wait for; the client opens a few more",
         ),
         Parameter::<Self>::flag("fair", "false", Self::fair).about(

@@ -1,7 +1,7 @@
 //! The options of a SQLite file.
 
 use crate::{
-    options::{self, check_prefix, check_range},
+    options::{self, check_prefix},
     table::{DEFAULT_TABLE, TableName},
 };
 use std::{
@@ -133,9 +133,9 @@ impl SqliteOptions {
             path: check_path(&self.path)?,
             table: TableName::new(&self.table)?,
             prefix: check_prefix(self.prefix)?,
-            poll: check_range("poll", self.poll, &Self::POLL_RANGE)?,
+            poll: Error::check_range("poll", self.poll, &Self::POLL_RANGE)?,
             fair: self.fair,
-            busy_timeout: check_range("busy_timeout", self.busy_timeout, &Self::BUSY_TIMEOUT_RANGE)?,
+            busy_timeout: Error::check_range("busy_timeout", self.busy_timeout, &Self::BUSY_TIMEOUT_RANGE)?,
             create_table: self.create_table,
             create_directory: self.create_directory,
         })

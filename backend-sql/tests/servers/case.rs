@@ -19,7 +19,7 @@ use tokio::{
 const HANGS: Duration = Duration::from_mins(5);
 
 const SERVERS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Mysql];
-const STRATEGIES: [Strategy; 2] = [Strategy::LeaseRow, Strategy::RowLock];
+const STRATEGIES: [Strategy; 3] = [Strategy::LeaseRow, Strategy::RowLock, Strategy::Advisory];
 
 /// A case, with its databases and strategies.
 #[derive(Clone, Copy)]
@@ -39,7 +39,14 @@ impl Case {
         name: &'static str,
         run: for<'a> fn(&'a Table) -> LocalBoxFuture<'a, ()>,
     ) -> Self {
-        Self { group, name, kinds: &SERVERS, strategies: &STRATEGIES, alone: false, run }
+        Self {
+            group,
+            name,
+            kinds: &SERVERS,
+            strategies: &[Strategy::LeaseRow, Strategy::RowLock],
+            alone: false,
+            run,
+        }
     }
 
     /// The server is hurt: no other case may use it meanwhile.
@@ -57,6 +64,15 @@ impl Case {
 
     pub(crate) const fn of_row_locks(self) -> Self {
         Self { strategies: &[Strategy::RowLock], ..self }
+    }
+
+    /// For the locks that end with a connection.
+    pub(crate) const fn of_sessions(self) -> Self {
+        Self { strategies: &[Strategy::RowLock, Strategy::Advisory], ..self }
+    }
+
+    pub(crate) const fn of_advisory_locks(self) -> Self {
+        Self { strategies: &[Strategy::Advisory], ..self }
     }
 }
 
@@ -111,7 +127,11 @@ impl Lane {
     /// As the conformance suite names it.
     fn name(self) -> String {
         let kind = self.place.kind;
-        if self.strategy == Strategy::RowLock { format!("{kind}-row-lock") } else { kind.to_string() }
+        match self.strategy {
+            Strategy::RowLock => format!("{kind}-row-lock"),
+            Strategy::Advisory => format!("{kind}-advisory"),
+            _ => kind.to_string(),
+        }
     }
 
     /// The case as a test, if it is for this lane.
@@ -127,7 +147,7 @@ impl Lane {
             let server = match self.place.server().await {
                 Ok(server) => server,
                 Err(why) => {
-                    skip(&self.name(), why)?;
+                    skip(self.place.kind.name(), why)?;
                     return Ok(Completion::ignored_with(why));
                 }
             };

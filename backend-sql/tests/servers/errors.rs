@@ -16,7 +16,7 @@ use tenure_core::{Error, StoreError};
 cases!("errors":
     a_wrong_password, a_missing_database, no_permission, a_table_of_another_shape, a_server_that_is_away,
     a_statement_timeout.on(&[Kind::Postgres, Kind::Mariadb]).of_lease_rows(),
-    a_statement_timeout_ends_no_wait.of_row_locks(),
+    a_statement_timeout_ends_no_wait.of_sessions(),
     user_who_may_only_read_by_default_can_lock.on(&[Kind::Postgres]),
     database_that_refuses_connections_is_named.on(&[Kind::Postgres]),
     connection_limit_of_user_is_named,

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 cases!("faults":
     backend_terminated.alone(), too_many_connections.alone(), read_only_server_clear_error.alone(),
     deadlock_or_serialization_retried, connection_not_reused_dirty, table_missing_clear_error,
-    table_created_concurrently, what_a_backend_held_ends_with_it.of_row_locks(),
+    table_created_concurrently, what_a_backend_held_ends_with_it.of_sessions(),
     a_release_is_all_that_a_crash_undoes.alone().of_lease_rows().on(&[Kind::Postgres]),
 );
 

@@ -1,7 +1,7 @@
 //! Row locks: sessions of other users that look like those of holders and waiters.
 
 use crate::{
-    Backend, Kind, LossCause, RELEASED, Store, Table, case::cases, claim, granted, lease_rows::Rows, lost,
+    Backend, Kind, RELEASED, Store, Table, case::cases, claim, granted, lease_rows::Rows, lost_by_force,
     name, notes::Two, soon, table::Raw, until, waiting,
 };
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::ClaimId;
 
 cases!("lookalikes":
-    a_force_ends_the_holder_alone.on(&[Kind::Postgres]).of_row_locks(),
+    a_force_ends_the_holder_alone.on(&[Kind::Postgres]).of_sessions(),
     a_wait_that_is_given_up_is_ended_beside_one.on(&[Kind::Postgres]).of_row_locks(),
     a_lookalike_is_no_sign_of_life.on(&[Kind::Postgres]).of_row_locks(),
     a_user_lock_taken_by_a_stranger_delays_nobody.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks(),
@@ -19,7 +19,7 @@ cases!("lookalikes":
 /// A stranger's session that is named as the claim's.
 async fn like(table: &Table, claim: ClaimId) -> Raw {
     let mut stranger = table.stranger().await;
-    stranger.execute(&format!("SET application_name = 'tenure {claim}'")).await;
+    stranger.execute(&format!("SET application_name = 'tenure {}'", table.shown(claim))).await;
     stranger
 }
 
@@ -39,7 +39,7 @@ async fn a_force_ends_the_holder_alone(table: &Table) {
     assert_eq!(theirs.holders(&held.name).await.unwrap().len(), 1);
     let put_out = theirs.force_release(&held.name).await.unwrap();
     assert_eq!(put_out.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(held.claim)]);
-    assert_eq!(lost(&held).await, LossCause::Forced);
+    lost_by_force(&ours, &held).await;
     // No client holds it, though a stranger's session is named as the claim's.
     assert!(theirs.holders(&held.name).await.unwrap().is_empty());
     assert!(theirs.list("").await.unwrap().is_empty());

@@ -4,6 +4,7 @@
 //! `cargo test -p tenure-sql --all-features --test servers -- postgres::faults`. A case has a table of its own. Where a server
 //! cannot be had, its cases are listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure.
 
+mod advisory;
 mod bell;
 mod blocked;
 mod case;
@@ -50,6 +51,7 @@ const LONG: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
     let groups = [
+        advisory::CASES,
         bell::CASES,
         blocked::CASES,
         encodings::CASES,
@@ -82,4 +84,12 @@ fn main() -> ExitCode {
 async fn lost(grant: &Grant) -> LossCause {
     let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
     soon(liveness.ended()).await
+}
+
+/// Waits for the loss of a grant that was released by force. Its holder is told at once, and of the cause if it learns
+/// that soon. A release waits until the cause is known.
+async fn lost_by_force(store: &Store, grant: &Grant) {
+    let cause = lost(grant).await;
+    assert!([LossCause::Forced, LossCause::SessionEnded].contains(&cause), "{cause:?}");
+    assert_eq!(soon(store.release(grant)).await.unwrap(), Release::Lost(LossCause::Forced));
 }

@@ -7,7 +7,7 @@ use crate::{
     format::{PAGE, rows_as_statements},
     granted,
     lease_rows::Rows,
-    lost, name, soon, until, waiting,
+    lost, lost_by_force, name, soon, until, waiting,
 };
 use std::{pin::pin, sync::Arc};
 use tenure_conformance::{
@@ -111,7 +111,7 @@ async fn others_see_a_holder_whose_note_is_on_its_way(table: &Table) {
         let told = soon(asking).await.unwrap();
         assert_eq!(told.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(held.claim)], "{ask}");
         if ask == "force" {
-            assert_eq!(lost(&held).await, LossCause::Forced);
+            lost_by_force(ours, &held).await;
         } else {
             assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
         }

@@ -24,7 +24,7 @@ cases!("postgres":
     a_serialization_failure_is_no_answer.on(POSTGRES), a_missing_schema.on(POSTGRES), a_table_without_a_key.on(POSTGRES),
     nothing_waits_for_the_disk.on(POSTGRES),
     schema_other_than_public_is_shown_with_the_store.on(POSTGRES),
-    waiting_connection_is_kept_alive.on(POSTGRES).of_row_locks(),
+    waiting_connection_is_kept_alive.on(POSTGRES).of_sessions(),
 );
 
 const POSTGRES: &[Kind] = &[Kind::Postgres];
@@ -178,9 +178,10 @@ async fn waiting_connection_is_kept_alive(table: &Table) {
     // The server's end of an open connection, its keepalive timer, and how many hundredths of a second are left.
     let kept_alive = format!(
         "SELECT count(*) FROM pg_stat_activity, regexp_split_to_table(pg_read_file('/proc/net/tcp'), E'\\n') AS socket
-         WHERE application_name = 'tenure {id}'
+         WHERE application_name = 'tenure {}'
          AND socket ~ (':' || upper(lpad(to_hex(client_port), 4, '0')) || ' 01 [^ ]+ 02:')
-         AND ('x' || substring(socket FROM ' 02:([0-9A-F]{{8}})'))::bit(32)::integer <= 3000"
+         AND ('x' || substring(socket FROM ' 02:([0-9A-F]{{8}})'))::bit(32)::integer <= 3000",
+        table.shown(id)
     );
     until(async || table.admin().await.number(&kept_alive).await == 1).await;
     store.release(&held).await.unwrap();

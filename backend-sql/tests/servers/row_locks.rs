@@ -12,12 +12,12 @@ use tenure_core::{Error, Locks};
 cases!("row_locks":
     tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(),
     who_waited_knows_what_was_noted_meanwhile.of_row_locks(),
-    an_idle_connection_that_ended_costs_no_attempt.of_row_locks(),
+    an_idle_connection_that_ended_costs_no_attempt.of_sessions(),
     a_row_that_was_deleted_is_not_taken_for_locked.of_row_locks(),
     a_note_that_lost_its_token_is_written_anew.of_row_locks(),
-    one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
-    a_release_beside_a_server_that_is_gone_is_lost.of_row_locks(),
-    force_is_asked_for_until_it_is_known.of_row_locks(),
+    one_connection_too_many_is_refused_and_says_so.of_sessions(), a_release_over_a_dead_connection_is_no_release.of_sessions(),
+    a_release_beside_a_server_that_is_gone_is_lost.of_sessions(),
+    force_is_asked_for_until_it_is_known.of_sessions(),
     forced_release_spares_the_next_lock_of_the_connection.of_row_locks(),
 );
 

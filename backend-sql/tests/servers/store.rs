@@ -3,7 +3,7 @@
 use crate::table::Raw;
 use std::{str::FromStr, time::Duration};
 use tenure_core::{Backend, Error, Locks, StoreError, async_trait, forward_backend};
-use tenure_sql::{MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions};
+use tenure_sql::{AdvisoryKey, MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions};
 
 /// A backend of one database or the other.
 #[derive(Clone)]
@@ -83,6 +83,22 @@ impl Options {
         prefix: &str,
         table: &str,
     );
+
+    /// In PostgreSQL.
+    pub(crate) fn advisory_key(self, key: AdvisoryKey) -> Self {
+        match self {
+            Self::Postgres { url, options } => Self::Postgres { url, options: options.advisory_key(key) },
+            Self::MySql { .. } => panic!("MySQL has plain_user_locks"),
+        }
+    }
+
+    /// In MySQL and MariaDB.
+    pub(crate) fn plain_user_locks(self, plain: bool) -> Self {
+        match self {
+            Self::MySql { url, options } => Self::MySql { url, options: options.plain_user_locks(plain) },
+            Self::Postgres { .. } => panic!("PostgreSQL has advisory_key"),
+        }
+    }
 
     pub(crate) async fn open(self) -> Result<Store, Error> {
         match self {

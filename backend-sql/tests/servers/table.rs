@@ -48,6 +48,8 @@ impl Table {
             let options = MySqlOptions::new(&url).table(table).strategy(strategy);
             Options::MySql { url, options }
         };
+        // Advisory locks of all tables are one namespace.
+        let options = if strategy == Strategy::Advisory { options.prefix(table) } else { options };
         // A busy machine was seen to take longer than the five seconds that are enough elsewhere.
         options.connect_timeout(PATIENCE)
     }
@@ -181,24 +183,42 @@ impl Table {
     /// Waits until a row lock's claim waits for its row.
     pub(crate) async fn until_waits(&self, claim: ClaimId) {
         if !self.is_postgres() {
-            return self.until_asked(&self.sql("FROM `{t}`%FOR UPDATE")).await;
+            let statement = match self.strategy {
+                Strategy::Advisory => "SET @tenure_locked = GET_LOCK(".to_owned(),
+                _ => self.sql("FROM `{t}`%FOR UPDATE"),
+            };
+            return self.until_asked(&statement).await;
         }
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tenure {c}'";
-        let waits = waits.replace("{c}", &claim.to_string());
+        let waits = waits.replace("{c}", &self.shown(claim));
         until(async || self.number(&waits).await == 1).await;
     }
 
     /// The number of the connection with which a row lock's claim holds or waits; 0 when there is none.
     pub(crate) async fn connection_of(&self, claim: ClaimId) -> i64 {
-        let postgres = "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_activity WHERE application_name = 'tenure {c}'";
+        let postgres = "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_activity WHERE application_name LIKE 'tenure {c}%'";
         let mysql = "SELECT CAST(COALESCE(IS_USED_LOCK('tenure/{c}'), 0) AS SIGNED)";
-        self.number(&self.either(postgres, mysql).replace("{c}", &claim.to_string())).await
+        self.number(&self.either(postgres, mysql).replace("{c}", &self.shown(claim))).await
+    }
+
+    /// The claim as its connection shows it.
+    pub(crate) fn shown(&self, claim: ClaimId) -> String {
+        match self.strategy {
+            Strategy::Advisory if self.is_postgres() => claim.as_uuid().simple().to_string(),
+            _ => claim.to_string(),
+        }
     }
 
     /// Waits until the server has locked the row for a row lock's claim, and its connection does nothing else.
     pub(crate) async fn until_locked(&self, claim: ClaimId) {
-        let postgres =
-            "SELECT count(*) FROM pg_stat_activity WHERE pid = {number} AND state = 'idle in transaction'";
+        let postgres = match self.strategy {
+            Strategy::Advisory => {
+                "SELECT count(*) FROM pg_locks WHERE pid = {number} AND locktype = 'advisory' AND granted"
+            }
+            _ => {
+                "SELECT count(*) FROM pg_stat_activity WHERE pid = {number} AND state = 'idle in transaction'"
+            }
+        };
         let mysql = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE id = {{number}} AND command = 'Sleep'");
         let locked = self.either(postgres, &mysql);
         until(async || {
@@ -258,6 +278,10 @@ impl Table {
     pub(crate) async fn grant(&self, rights: &str, user: &str) {
         let table = self.either(self.name.clone(), format!("{}.*", self.database()));
         self.admin().await.execute(&format!("GRANT {rights} ON {table} TO {user}")).await;
+        if self.is_postgres() && self.strategy == Strategy::Advisory {
+            let tokens = format!("GRANT USAGE, UPDATE ON SEQUENCE {table}_tokens TO {user}");
+            self.admin().await.execute(&tokens).await;
+        }
     }
 
     pub(crate) async fn admin(&self) -> Raw {

@@ -13,7 +13,7 @@ cases!("transactions":
     lease_rows_have_none.of_lease_rows(), a_fence_refuses_the_overtaken.of_row_locks(),
 );
 
-async fn a_lock_is_held_until_the_transaction_ends(table: &Table) {
+pub(crate) async fn a_lock_is_held_until_the_transaction_ends(table: &Table) {
     let store = table.open().await;
     let (mut first, mut second) = (table.raw().await, table.raw().await);
     for end in ["COMMIT", "ROLLBACK"] {

@@ -1,9 +1,9 @@
-//! One claim on a row lock: its connection, from the first request to the end of its hold.
+//! One claim: its connection, from the first request to the end of its hold.
 
 use super::{
-    claims::{Claims, Idle, Order, Stage},
+    claims::{Claims, Idle, Order, Reply, Stage, given_up, given_up_by_now},
     issue::Issue,
-    row_table::{Found, RowTable},
+    requests::{Found, SessionRequests},
 };
 use crate::silence;
 use std::{
@@ -12,9 +12,7 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
-use tenure_core::{
-    Claim, ClaimId, Grant, Liveness, LossCause, Moment, Name, Session, StoreError, Token, lease,
-};
+use tenure_core::{Claim, Grant, Liveness, LossCause, Mode, Moment, Session, StoreError, Token, lease};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 /// How long a waiter trusts its connection before another connection checks that it still waits.
@@ -26,7 +24,7 @@ const LONGEST_PERIOD: Duration = Duration::from_millis(700);
 const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
 /// How long to try to learn why a connection was ended; the lock is lost in any case.
 const REASON: Duration = Duration::from_millis(300);
-/// How long the row stays locked after its holder was told that the lock is lost, where this client decided so: the holder
+/// How long the name stays locked after its holder was told that the lock is lost, where this client decided so: the holder
 /// stops before others get in.
 const TOLD_FIRST: Duration = Duration::from_millis(500);
 
@@ -34,8 +32,8 @@ const TOLD_FIRST: Duration = Duration::from_millis(500);
 ///
 /// A connection that is used again never has an unfinished statement: to give up, tell the keeper, which ends the
 /// transaction or drops the connection.
-pub(crate) struct Keeper<T: RowTable> {
-    pub(crate) table: Arc<T>,
+pub(crate) struct Keeper<T: SessionRequests> {
+    pub(crate) requests: Arc<T>,
     pub(crate) claim: Claim,
     /// Whether it waits in the server's queue.
     pub(crate) waits: bool,
@@ -76,8 +74,8 @@ impl Drop for EndsWith {
 enum Stop {
     Busy,
     Failed(StoreError),
-    /// It is no longer wanted; with the order that said so, unless the backend is gone.
-    Unwanted(Option<Order>),
+    /// It is no longer wanted; with who said so, unless the backend is gone.
+    Unwanted(Option<Reply>),
 }
 
 impl From<StoreError> for Stop {
@@ -86,7 +84,7 @@ impl From<StoreError> for Stop {
     }
 }
 
-impl<T: RowTable> Keeper<T> {
+impl<T: SessionRequests> Keeper<T> {
     pub(crate) async fn keep(mut self) {
         match self.take().await {
             Ok(held) => self.hold(held).await,
@@ -97,7 +95,7 @@ impl<T: RowTable> Keeper<T> {
                 match stop {
                     Stop::Busy => drop(told.send_replace(Stage::Busy)),
                     Stop::Failed(error) => drop(told.send_replace(Stage::Failed(Arc::new(error)))),
-                    Stop::Unwanted(order) => answer(order, Ok(false)),
+                    Stop::Unwanted(reply) => answer(reply, Ok(false)),
                 }
             }
         }
@@ -112,8 +110,8 @@ impl<T: RowTable> Keeper<T> {
 
     async fn take(&mut self) -> Result<Held<T::Connection>, Stop> {
         loop {
-            if let Ok(order) = self.orders.try_recv() {
-                return Err(Stop::Unwanted(Some(order)));
+            if let Some(reply) = given_up_by_now(&mut self.orders) {
+                return Err(Stop::Unwanted(Some(reply)));
             }
             let (mut connection, used) = self.connection().await?;
             let sent = Moment::now();
@@ -125,15 +123,15 @@ impl<T: RowTable> Keeper<T> {
                 }
                 Ok(Some(Found::Nothing)) => {
                     self.end(connection).await;
-                    if !self.table.make(&self.claim.name).await? && !self.waits {
+                    if !self.requests.make(&self.claim.name).await? && !self.waits {
                         return Err(Stop::Busy);
                     }
                 }
                 // Connections are prepared for one table, and that table is gone.
                 Ok(Some(Found::NoTable)) => {
-                    drop(connection);
+                    self.end(connection).await;
                     self.idle.clear();
-                    self.table.make(&self.claim.name).await?;
+                    self.requests.make(&self.claim.name).await?;
                 }
                 Ok(Some(Found::Again)) => self.end(connection).await,
                 Ok(Some(Found::Blocked(error))) => {
@@ -158,21 +156,21 @@ impl<T: RowTable> Keeper<T> {
 
     /// Returns a connection, and whether it was used before.
     async fn connection(&mut self) -> Result<(T::Connection, bool), Stop> {
-        let Self { table, idle, orders, .. } = self;
+        let Self { requests, idle, orders, .. } = self;
         let connecting = async {
             if let Some((mut connection, used)) = idle.take() {
-                let ping = table.beat(&mut connection);
-                if silence::is_alive(used, table.response_timeout(), ping).await {
+                let ping = requests.beat(&mut connection, None);
+                if silence::is_alive(used, requests.response_timeout(), ping).await {
                     return Ok((connection, true));
                 }
                 // The others were idle for longer.
                 idle.clear();
             }
-            table.connect().await.map(|connection| (connection, false))
+            requests.connect().await.map(|connection| (connection, false))
         };
         tokio::select! {
             biased;
-            order = orders.recv() => Err(Stop::Unwanted(order)),
+            unwanted = given_up(orders) => Err(Stop::Unwanted(unwanted)),
             connection = connecting => Ok(connection?),
         }
     }
@@ -183,7 +181,7 @@ impl<T: RowTable> Keeper<T> {
         if !self.waits {
             return;
         }
-        if let Err(error) = in_time(&*self.table, self.table.interrupt(self.claim.id)).await {
+        if let Err(error) = in_time(&*self.requests, self.requests.interrupt(self.claim.id)).await {
             tracing::debug!(%error, "could not end a connection");
         }
     }
@@ -195,7 +193,7 @@ impl<T: RowTable> Keeper<T> {
         connection: &mut T::Connection,
         mut worked: bool,
     ) -> Result<Option<Found<Issue>>, (bool, Stop)> {
-        let Self { table, claim, orders, .. } = self;
+        let Self { requests, claim, orders, .. } = self;
         let answered = |worked: bool, found: Result<Found<Issue>, StoreError>| match found {
             Err(error) if worked => {
                 tracing::debug!(%error, "a connection no longer works");
@@ -204,31 +202,31 @@ impl<T: RowTable> Keeper<T> {
             found => found.map(Some).map_err(|error| (false, Stop::Failed(error))),
         };
         if !self.waits {
-            return answered(worked, in_time(&**table, table.take(connection, claim, false)).await);
+            return answered(worked, in_time(&**requests, requests.take(connection, claim, false)).await);
         }
         // At first as any request: an idle connection may have gone without a word. And not less: in PostgreSQL, no
         // claim is shown while it waits for the table, which the server limits to less than that.
-        let mut trusted = table.response_timeout();
-        let mut locking = pin!(table.take(connection, claim, true));
+        let mut trusted = requests.response_timeout();
+        let mut locking = pin!(requests.take(connection, claim, true));
         loop {
             tokio::select! {
                 biased;
                 found = &mut locking => return answered(worked, found),
-                order = orders.recv() => {
+                unwanted = given_up(orders) => {
                     let interrupted = async {
                         loop {
-                            table.interrupt(claim.id).await?;
+                            requests.interrupt(claim.id).await?;
                             if let Ok(found) = tokio::time::timeout(INTERRUPT_EVERY, &mut locking).await {
                                 return found;
                             }
                         }
                     };
-                    let ended = in_time(&**table, interrupted).await;
-                    return Err((ended.is_ok(), Stop::Unwanted(order)));
+                    let ended = in_time(&**requests, interrupted).await;
+                    return Err((ended.is_ok(), Stop::Unwanted(unwanted)));
                 }
                 () = tokio::time::sleep(trusted) => {
                     trusted = ASK_AGAIN;
-                    let lives = table.lives(claim.id).await;
+                    let lives = requests.lives(claim.id).await;
                     if !matches!(lives, Ok(true)) {
                         let gone = || StoreError::unavailable("the connection that waited for the lock is gone");
                         return answered(worked, Err(lives.err().unwrap_or_else(gone)));
@@ -251,7 +249,7 @@ impl<T: RowTable> Keeper<T> {
         if issue.goes_ahead() && !(locked + self.period()).has_passed() {
             return Ok(Some(self.held(connection, token, locked, false)));
         }
-        match self.table.note(&self.claim, token).await {
+        match self.requests.note(&self.claim, token).await {
             Ok(true) => {}
             refused => {
                 self.end(connection).await;
@@ -259,7 +257,7 @@ impl<T: RowTable> Keeper<T> {
             }
         }
         let proven = Moment::now();
-        in_time(&*self.table, self.table.beat(&mut connection)).await?;
+        in_time(&*self.requests, self.requests.beat(&mut connection, Some(&self.claim))).await?;
         Ok(Some(self.held(connection, token, proven, true)))
     }
 
@@ -270,7 +268,7 @@ impl<T: RowTable> Keeper<T> {
         proven: Moment,
         noted: bool,
     ) -> Held<T::Connection> {
-        let session = Session::new(self.table.lease(&self.claim), proven);
+        let session = Session::new(self.requests.lease(&self.claim), proven);
         let liveness = session.liveness();
         let grant = Grant::in_session(&self.claim, token, liveness.clone());
         Held { connection, session, liveness, grant, proven, noted }
@@ -278,16 +276,16 @@ impl<T: RowTable> Keeper<T> {
 
     /// How old the last heartbeat may become.
     fn period(&self) -> Duration {
-        lease::renewal_period(self.table.lease(&self.claim)).min(LONGEST_PERIOD)
+        lease::renewal_period(self.requests.lease(&self.claim)).min(LONGEST_PERIOD)
     }
 
     /// Sends heartbeats until the lock is to be released, or is lost. It is not released before its note is written:
     /// the next holder's token is derived from it.
     async fn hold(mut self, mut held: Held<T::Connection>) {
         let with_this_task = EndsWith(Some(held.session.clone()));
-        let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
+        let (requests, claim) = (Arc::clone(&self.requests), self.claim.clone());
         let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
-        let mut noting = pin!(async move { table.note(&claim, token).await });
+        let mut noting = pin!(async move { requests.note(&claim, token).await });
         // Before the note is sent: a request for the holder waits for the note.
         self.told.send_replace(Stage::Held(held.grant.clone()));
         loop {
@@ -301,7 +299,15 @@ impl<T: RowTable> Keeper<T> {
                         return self.give_way(held, LossCause::SessionEnded).await;
                     }
                 },
-                order = self.orders.recv(), if noted => return self.release(held, order, with_this_task).await,
+                order = self.orders.recv(), if noted => match order {
+                    Some(Order::Convert(mode, reply)) => {
+                        if let Err(cause) = self.convert(&mut held, mode, reply).await {
+                            return self.lose(&held.session, cause);
+                        }
+                    }
+                    Some(Order::GiveUp(reply)) => return self.release(held, Some(reply), with_this_task).await,
+                    None => return self.release(held, None, with_this_task).await,
+                },
                 cause = held.liveness.ended() => return self.lose(&held.session, cause),
                 () = (held.proven + period).reached() => {
                     if let Err(cause) = self.beat(&mut held).await {
@@ -317,17 +323,49 @@ impl<T: RowTable> Keeper<T> {
         let sent = Moment::now();
         let beaten = tokio::select! {
             biased;
-            beaten = self.table.beat(&mut held.connection) => beaten,
+            beaten = self.requests.beat(&mut held.connection, Some(&self.claim)) => beaten,
             cause = held.liveness.ended() => return Err(cause),
         };
         if let Err(error) = beaten {
             tracing::debug!(lock.name = %self.claim.name, %error, "the connection that holds a lock has failed");
-            let forced = is_known_to_be_forced(&*self.table, &self.claim.name, self.claim.id).await;
-            return Err(if forced { LossCause::Forced } else { LossCause::SessionEnded });
+            return Err(self.why_failed(&held.grant).await);
         }
         held.session.proven(sent);
         held.proven = sent;
         Ok(())
+    }
+
+    /// Why the connection that holds a lock has failed.
+    async fn why_failed(&self, grant: &Grant) -> LossCause {
+        let forced = is_known_to_be_forced(&*self.requests, grant).await;
+        if forced { LossCause::Forced } else { LossCause::SessionEnded }
+    }
+
+    /// Changes the mode, or returns why the lock is lost.
+    async fn convert(
+        &self,
+        held: &mut Held<T::Connection>,
+        mode: Mode,
+        reply: Reply,
+    ) -> Result<(), LossCause> {
+        let (claim, sent) = (Claim { mode: held.grant.mode, ..self.claim.clone() }, Moment::now());
+        let converting = in_time(&*self.requests, self.requests.convert(&mut held.connection, &claim, mode));
+        let converted = tokio::select! {
+            biased;
+            converted = converting => converted,
+            cause = held.liveness.ended() => return Err(cause),
+        };
+        if converted.is_ok() {
+            held.session.proven(sent);
+            held.proven = sent;
+        }
+        if matches!(converted, Ok(true)) {
+            held.grant.mode = mode;
+            self.told.send_replace(Stage::Held(held.grant.clone()));
+        }
+        let failed = converted.is_err();
+        answer(Some(reply), converted);
+        if failed { Err(self.why_failed(&held.grant).await) } else { Ok(()) }
     }
 
     fn lose(&mut self, session: &Session, cause: LossCause) {
@@ -335,7 +373,7 @@ impl<T: RowTable> Keeper<T> {
         session.end(cause);
         self.orders.close();
         // A release may have arrived that was not handled in time.
-        answer(self.orders.try_recv().ok(), Ok(false));
+        answer(given_up_by_now(&mut self.orders), Ok(false));
     }
 
     /// Loses a lock whose row this client may still have locked.
@@ -347,17 +385,17 @@ impl<T: RowTable> Keeper<T> {
     async fn release(
         self,
         mut held: Held<T::Connection>,
-        order: Option<Order>,
+        reply: Option<Reply>,
         mut with_this_task: EndsWith,
     ) {
         // Not requested, but the backend is gone: the holder learns of it before others get in.
-        if order.is_none() {
+        if reply.is_none() {
             held.session.end(LossCause::SessionEnded);
         }
-        let ended = in_time(&*self.table, self.table.end(&mut held.connection)).await;
+        let ended = in_time(&*self.requests, self.requests.end(&mut held.connection)).await;
         self.forget();
         match &ended {
-            Ok(()) if order.is_some() => {
+            Ok(()) if reply.is_some() => {
                 with_this_task.0 = None;
                 self.idle.put(held.connection);
             }
@@ -370,12 +408,12 @@ impl<T: RowTable> Keeper<T> {
         drop(self.permit);
         // If it failed, it is unknown whether the lock was held until now. Only the first request gets this answer: a
         // repeated one finds out whether the release was forced, or the session has ended.
-        answer(order, Ok(ended.is_ok()));
+        answer(reply, Ok(ended.is_ok()));
     }
 
     /// Ends the transaction, so that the connection can be used again.
     async fn end(&self, mut connection: T::Connection) {
-        match in_time(&*self.table, self.table.end(&mut connection)).await {
+        match in_time(&*self.requests, self.requests.end(&mut connection)).await {
             Ok(()) => self.idle.put(connection),
             Err(error) => {
                 tracing::debug!(%error, "could not end a transaction; dropping its connection");
@@ -384,23 +422,23 @@ impl<T: RowTable> Keeper<T> {
     }
 }
 
-/// Whether a claim was released by force, as far as that can be learnt soon.
-pub(crate) async fn is_known_to_be_forced(table: &impl RowTable, name: &Name, claim: ClaimId) -> bool {
-    matches!(tokio::time::timeout(REASON, table.was_forced(name, claim)).await, Ok(Ok(true)))
+/// Whether a grant was ended by force, as far as that can be learnt soon.
+pub(crate) async fn is_known_to_be_forced(requests: &impl SessionRequests, grant: &Grant) -> bool {
+    matches!(tokio::time::timeout(REASON, requests.was_forced(grant)).await, Ok(Ok(true)))
 }
 
 /// The caller may be gone.
-fn answer(order: Option<Order>, outcome: Result<bool, StoreError>) {
-    if let Some(Order(reply)) = order {
+fn answer(reply: Option<Reply>, outcome: Result<bool, StoreError>) {
+    if let Some(reply) = reply {
         let _ = reply.send(outcome);
     }
 }
 
 async fn in_time<V>(
-    table: &impl RowTable,
+    requests: &impl SessionRequests,
     request: impl Future<Output = Result<V, StoreError>>,
 ) -> Result<V, StoreError> {
-    let longest = table.response_timeout();
+    let longest = requests.response_timeout();
     let late = |_| StoreError::unavailable(format!("no answer within {longest:?}"));
     tokio::time::timeout(longest, request).await.map_err(late)?
 }

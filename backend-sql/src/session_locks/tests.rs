@@ -1,4 +1,4 @@
-//! A lock after a long silence.
+//! A lock after a long silence, and the cause of a loss.
 
 use super::issue::Issue;
 use super::*;
@@ -11,11 +11,15 @@ const FORGOTTEN: Duration = Duration::from_mins(4);
 
 /// A table behind a firewall that drops packets of connections that it has forgotten. It notes what it is asked for.
 #[derive(Clone, Default)]
-struct Behind(Arc<Mutex<Vec<&'static str>>>);
+struct Behind {
+    asked: Arc<Mutex<Vec<&'static str>>>,
+    /// It ends sessions by force, and takes so long to say so.
+    forces: Option<Duration>,
+}
 
 impl Behind {
     fn note(&self, what: &'static str) {
-        self.0.lock().unwrap().push(what);
+        self.asked.lock().unwrap().push(what);
     }
 
     async fn pass(&self, last: &mut Instant, what: &'static str) {
@@ -36,7 +40,7 @@ macro_rules! unasked {
     };
 }
 
-impl RowTable for Behind {
+impl SessionRequests for Behind {
     /// When its last packet passed.
     type Connection = Instant;
 
@@ -70,9 +74,9 @@ impl RowTable for Behind {
         Ok(Found::Locked(Issue { last: Some(1), now: 2, after: 0, writable: true }))
     }
 
-    async fn beat(&self, last: &mut Instant) -> Result<(), StoreError> {
+    async fn beat(&self, last: &mut Instant, _: Option<&Claim>) -> Result<(), StoreError> {
         self.pass(last, "beat").await;
-        Ok(())
+        if self.forces.is_some() { Err(StoreError::unavailable("the session has ended")) } else { Ok(()) }
     }
 
     async fn end(&self, last: &mut Instant) -> Result<(), StoreError> {
@@ -90,11 +94,15 @@ impl RowTable for Behind {
         is_unnoted(&str, Option<&str>) -> bool,
         lives(ClaimId) -> bool,
         interrupt(ClaimId) -> (),
-        was_forced(&Name, ClaimId) -> bool,
         holders(&Name) -> Vec<Holder>,
         list(&str, Option<&str>) -> Vec<Holder>,
         force(&Name) -> Vec<Holder>,
     );
+
+    async fn was_forced(&self, _: &Grant) -> Result<bool, StoreError> {
+        sleep(self.forces.unwrap_or_default()).await;
+        Ok(self.forces.is_some())
+    }
 
     async fn open(&self) -> Result<(), StoreError> {
         Ok(())
@@ -106,17 +114,28 @@ impl RowTable for Behind {
 #[tokio::test(start_paused = true)]
 async fn idle_connection_is_replaced_if_firewall_dropped_it() {
     let table = Behind::default();
-    let locks = Locks::new(RowLocks::open(table.clone(), Background::new()).await.unwrap());
+    let locks = Locks::new(SessionLocks::open(table.clone(), Background::new()).await.unwrap());
     let asked_after = async |silence: Duration| {
         sleep(silence).await;
         // A try that waited for the response timeout would come too late.
         let lock = locks.lock("a").lease(Duration::from_secs(4));
         let guard = lock.try_acquire().await.unwrap().expect("it is free");
         guard.release().await.unwrap();
-        take(&mut *table.0.lock().unwrap())
+        take(&mut *table.asked.lock().unwrap())
     };
     assert_eq!(asked_after(Duration::ZERO).await, ["connect", "take", "end"]);
     assert_eq!(asked_after(Duration::from_secs(10)).await, ["take", "end"]);
     assert_eq!(asked_after(FORGOTTEN / 2).await, ["beat", "take", "end"]);
     assert_eq!(asked_after(FORGOTTEN).await, ["beat", "connect", "take", "end"]);
+}
+
+/// The holder is told of its loss 300 ms after it shows, at the latest.
+#[tokio::test(start_paused = true)]
+async fn loss_is_told_without_its_cause_if_the_server_is_slow() {
+    for (millis, cause) in [(290, LossCause::Forced), (310, LossCause::SessionEnded)] {
+        let table = Behind { forces: Some(Duration::from_millis(millis)), ..Behind::default() };
+        let locks = Locks::new(SessionLocks::open(table, Background::new()).await.unwrap());
+        let guard = locks.lock("a").lease(Duration::from_secs(4)).acquire().await.unwrap();
+        assert_eq!(guard.lost().await, cause, "the server says so after {millis} ms");
+    }
 }

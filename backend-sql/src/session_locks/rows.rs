@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use tenure_core::{ClaimId, Holder, HolderInfo, Name, StoreError, Token};
 
 /// A time this long after 1970. Any program may have written it, and not every system can represent it.
-fn date(after: Duration) -> Result<SystemTime, StoreError> {
+pub(crate) fn date(after: Duration) -> Result<SystemTime, StoreError> {
     let date = SystemTime::UNIX_EPOCH.checked_add(after);
     date.ok_or_else(|| {
         StoreError::failed(format!("a row has a time that is out of range: {after:?} after 1970"))

@@ -1,4 +1,4 @@
-//! Row locks on a database server: the code that all servers share.
+//! Row locks and advisory locks on a database server: the code that all servers share.
 //!
 //! Each file uses only those below it.
 //!
@@ -6,26 +6,26 @@
 //! |---|---|
 //! | `keeper` | a task for each claim, which keeps its connection |
 //! | `claims` | the claims of a client, and what each is told to do |
-//! | `row_table` | the trait of what row locks ask of a server |
-//! | `rows`, `issue` | the meaning of a row's columns; tokens, and when they may be handed out |
+//! | `requests` | the trait of what such locks ask of a server |
+//! | `rows`, `issue` | the meaning of the columns of a row lock; tokens, and when they may be handed out |
 
 mod claims;
 pub(crate) mod issue;
 mod keeper;
-pub(crate) mod row_table;
+pub(crate) mod requests;
 pub(crate) mod rows;
 
 use self::{
-    claims::{Claims, Idle, Kept, Order, Stage},
+    claims::{Claims, Idle, Kept, Order, Reply, Stage},
     keeper::{ASK_AGAIN, Keeper, is_known_to_be_forced},
-    row_table::{Found, RowTable, unseen},
+    requests::{Found, SessionRequests, unseen},
     rows::just_beyond,
 };
 use crate::values::end_of_prefix;
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name,
-    Release, Renewal, Standing, StandingKind, StoreError, Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Capability, Claim, ClaimId, Conversion, Grant, Holder,
+    LossCause, Mode, Moment, Name, Release, Renewal, StandingKind, StoreError, Wakeup, async_trait,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -34,9 +34,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 const NOTE_TAKES: Duration = Duration::from_secs(3);
 const ASK_FOR_NOTES_EVERY: Duration = Duration::from_millis(5);
 
-/// Locks on the rows of such a table.
-pub(crate) struct RowLocks<T: RowTable> {
-    table: Arc<T>,
+/// Locks of such a kind.
+pub(crate) struct SessionLocks<T: SessionRequests> {
+    requests: Arc<T>,
     claims: Arc<Claims>,
     idle: Arc<Idle<T::Connection>>,
     permits: Arc<Semaphore>,
@@ -44,27 +44,27 @@ pub(crate) struct RowLocks<T: RowTable> {
     background: Background,
 }
 
-impl<T: RowTable> RowLocks<T> {
+impl<T: SessionRequests> SessionLocks<T> {
     /// Connects, so that problems with the table show early.
-    pub(crate) async fn open(table: T, background: Background) -> Result<Self, StoreError> {
-        let table = Arc::new(table);
+    pub(crate) async fn open(requests: T, background: Background) -> Result<Self, StoreError> {
+        let requests = Arc::new(requests);
         // Connects in advance: a first lock with a short wait could not also wait for its connection.
         let connect = || {
-            let table = Arc::clone(&table);
-            background.spawn(async move { table.connect().await })
+            let requests = Arc::clone(&requests);
+            background.spawn(async move { requests.connect().await })
         };
-        let (opened, first) = tokio::join!(table.open(), connect());
+        let (opened, first) = tokio::join!(requests.open(), connect());
         opened?;
         // If the table had to be made first, this connection may have waited for it in vain.
         let first = if matches!(first, Ok(Ok(_))) { first } else { connect().await };
         let first = first.map_err(|_| StoreError::unavailable("could not open the first connection"))?;
         let idle = Arc::new(Idle::with(first?));
-        let permits = Arc::new(Semaphore::new(table.connections()));
-        Ok(Self { table, claims: Arc::default(), idle, permits, background })
+        let permits = Arc::new(Semaphore::new(requests.connections()));
+        Ok(Self { requests, claims: Arc::default(), idle, permits, background })
     }
 
     pub(crate) fn has_all_characters(&self) -> bool {
-        self.table.has_all_characters()
+        self.requests.has_all_characters()
     }
 
     /// Locks the name's row in the caller's transaction. Returns `false` if it is already locked and not to be waited
@@ -77,15 +77,19 @@ impl<T: RowTable> RowLocks<T> {
     ) -> Result<bool, StoreError> {
         // Makes the row first, because an error would end the caller's transaction. In a separate task, because it must
         // be finished even if the caller is gone.
-        let (table, missing) = (Arc::clone(&self.table), name.clone());
-        let made = tokio::spawn(async move { table.make(&missing).await });
+        let (requests, missing) = (Arc::clone(&self.requests), name.clone());
+        let made = tokio::spawn(async move { requests.make(&missing).await });
         made.await.map_err(|_| {
             StoreError::unavailable("the runtime ended while the lock's row was being created")
         })??;
-        match self.table.lock(transaction, name, waits).await? {
+        match self.requests.lock(transaction, name, waits).await? {
             Found::Locked(()) => Ok(true),
             Found::Nothing if !waits => Ok(false),
-            Found::Nothing | Found::NoTable => Err(unseen()),
+            Found::Nothing => Err(unseen()),
+            Found::NoTable => Err(StoreError::unavailable(
+                "this transaction finds no table of the locks; roll it back, and write table=SCHEMA.TABLE if its search_path \
+                 differs",
+            )),
             Found::Again => Err(StoreError::unavailable(
                 "the server ended the wait for the lock; roll the transaction back and begin again",
             )),
@@ -102,14 +106,14 @@ impl<T: RowTable> RowLocks<T> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             StoreError::unavailable(format!(
                 "all {} connections of this client hold or wait for locks; raise the option connections, or hold fewer locks",
-                self.table.connections()
+                self.requests.connections()
             ))
         })?;
         let (told, stage) = watch::channel(Stage::Asking);
         let (orders, received) = mpsc::unbounded_channel();
         all.insert(claim.id, Kept { stage: stage.clone(), orders });
         let keeper = Keeper {
-            table: Arc::clone(&self.table),
+            requests: Arc::clone(&self.requests),
             claim: claim.clone(),
             waits,
             orders: received,
@@ -138,7 +142,7 @@ impl<T: RowTable> RowLocks<T> {
     /// Waits until all grants of these names have been noted, but not for ever: returns whether they have.
     async fn are_noted(&self, from: &str, beyond: Option<&str>) -> Result<bool, StoreError> {
         let give_up = Moment::now() + NOTE_TAKES;
-        while self.table.is_unnoted(from, beyond).await? {
+        while self.requests.is_unnoted(from, beyond).await? {
             if give_up.has_passed() {
                 return Ok(false);
             }
@@ -158,15 +162,24 @@ impl<T: RowTable> RowLocks<T> {
     /// Gives up a claim, and returns whether it was held until then. `None` if it has no keeper, or its keeper is
     /// already giving it up for an earlier request.
     async fn give_up(&self, claim: ClaimId) -> Result<Option<bool>, StoreError> {
+        self.order(claim, Order::GiveUp).await
+    }
+
+    /// Tells the keeper of a claim what to do. `None` if it has no keeper, or its keeper does not do it any more.
+    async fn order(
+        &self,
+        claim: ClaimId,
+        order: impl FnOnce(Reply) -> Order,
+    ) -> Result<Option<bool>, StoreError> {
         let (reply, answered) = oneshot::channel();
         let orders = self.claims.all().get(&claim).map(|kept| kept.orders.clone());
         let Some(orders) = orders else { return Ok(None) };
         // If either fails, its keeper has ended.
-        if orders.send(Order(reply)).is_err() {
+        if orders.send(order(reply)).is_err() {
             return Ok(None);
         }
         drop(orders);
-        let longest = self.table.response_timeout() * 2;
+        let longest = self.requests.response_timeout() * 2;
         match tokio::time::timeout(longest, answered).await {
             Ok(answer) => answer.map_or(Ok(None), |held| held.map(Some)),
             Err(_) => Err(StoreError::unavailable(format!("no answer within {longest:?}"))),
@@ -175,17 +188,18 @@ impl<T: RowTable> RowLocks<T> {
 }
 
 #[async_trait]
-impl<T: RowTable> Backend for RowLocks<T> {
+impl<T: SessionRequests> Backend for SessionLocks<T> {
     fn store(&self) -> &str {
-        self.table.store()
+        self.requests.store()
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             standing: StandingKind::Session,
             wakeup: Wakeup::Queue,
-            ask_again: ASK_AGAIN.max(self.table.response_timeout()),
-            fair: self.table.fair(),
+            ask_again: ASK_AGAIN.max(self.requests.response_timeout()),
+            fair: self.requests.fair(),
+            shared: self.requests.shared(),
             listing: true,
             ..Capabilities::POLLED
         }
@@ -212,14 +226,11 @@ impl<T: RowTable> Backend for RowLocks<T> {
         if held == Some(true) {
             return Ok(Release::Released { awaited: false });
         }
-        let lost = match &grant.standing {
-            Standing::Session(liveness) => liveness.loss(),
-            Standing::Lease { .. } => None,
-        };
+        let lost = grant.loss();
         let forced = match lost {
             Some(LossCause::Forced) => true,
-            _ if held.is_some() => is_known_to_be_forced(&*self.table, &grant.name, grant.claim).await,
-            _ => self.table.was_forced(&grant.name, grant.claim).await?,
+            _ if held.is_some() => is_known_to_be_forced(&*self.requests, grant).await,
+            _ => self.requests.was_forced(grant).await?,
         };
         let lost = lost.unwrap_or(LossCause::SessionEnded);
         Ok(Release::Lost(if forced { LossCause::Forced } else { lost }))
@@ -227,11 +238,18 @@ impl<T: RowTable> Backend for RowLocks<T> {
 
     /// Never called: grants in a session need no renewal.
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let answer = |grant: &Grant| match &grant.standing {
-            Standing::Session(liveness) => liveness.loss().map_or(Renewal::Renewed, Renewal::Lost),
-            Standing::Lease { .. } => Renewal::Unanswered,
-        };
-        Ok(grants.iter().map(answer).collect())
+        Ok(Renewal::in_session(grants))
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        if !self.requests.shared() {
+            return Err(StoreError::unsupported(Capability::Shared));
+        }
+        Ok(match self.order(grant.claim, |reply| Order::Convert(to, reply)).await? {
+            Some(true) => Conversion::Converted,
+            Some(false) => Conversion::Refused,
+            None => Conversion::Lost(grant.loss().unwrap_or(LossCause::SessionEnded)),
+        })
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -240,14 +258,14 @@ impl<T: RowTable> Backend for RowLocks<T> {
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.until_noted(name).await?;
-        self.table.holders(name).await
+        self.requests.holders(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let beyond = end_of_prefix(prefix);
         // A client that has stopped costs the list no other holder.
         self.are_noted(prefix, beyond.as_deref()).await?;
-        let mut holders = self.table.list(prefix, beyond.as_deref()).await?;
+        let mut holders = self.requests.list(prefix, beyond.as_deref()).await?;
         holders.retain(|holder| holder.name.as_str().starts_with(prefix));
         // The database may sort by another encoding.
         holders.sort_by(|one, other| one.name.cmp(&other.name));
@@ -256,7 +274,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.until_noted(name).await?;
-        self.table.force(name).await
+        self.requests.force(name).await
     }
 
     fn background(&self) -> Background {
@@ -266,7 +284,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
     /// Held locks stay held, on their own connections.
     async fn close(&self) {
         self.idle.clear();
-        self.table.close().await;
+        self.requests.close().await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The token of a row lock's grant, and when it may be handed out.
+//! The token of a grant in a session, and when it may be handed out.
 
 use std::time::Duration;
 use tenure_core::{Moment, StoreError, Token, lease};
@@ -18,6 +18,12 @@ pub(crate) struct Issue {
 }
 
 impl Issue {
+    /// A token that the server has already recorded as the last one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn drawn(token: i64, after: i64) -> Self {
+        Self { last: Some(token - 1), now: token, after, writable: true }
+    }
+
     /// The token: one more than the last, or the server's time if that is greater.
     pub(crate) fn token(&self) -> Result<Token, StoreError> {
         let next = self.last.map_or(0, |last| last.saturating_add(1));

@@ -1,12 +1,13 @@
-//! The requests of row locks to one kind of server.
+//! The requests of row locks, or advisory locks, to one kind of server.
 
 use super::issue::Issue;
 use std::{future::Future, time::Duration};
-use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
+use tenure_core::{Capability, Claim, ClaimId, Grant, Holder, Mode, Name, StoreError, Token};
 
-/// The table on one kind of server. The holder of a name has locked its row, in a transaction on its own connection.
-/// Everything else is done by statements that commit by themselves, on another connection.
-pub(crate) trait RowTable: Send + Sync + 'static {
+/// The locks of one kind on one kind of server. The holder of a name has a connection of its own, and has locked the name's
+/// row in a transaction there, or has a lock of the server's own. Everything else is done by statements that commit by
+/// themselves, on another connection. Where only row locks have something, the others answer without asking.
+pub(crate) trait SessionRequests: Send + Sync + 'static {
     /// A connection that the driver made.
     type Connection: Send + 'static;
 
@@ -15,6 +16,11 @@ pub(crate) trait RowTable: Send + Sync + 'static {
 
     /// Whether the server grants locks first come, first served.
     fn fair(&self) -> bool;
+
+    /// Whether several readers may have a lock.
+    fn shared(&self) -> bool {
+        false
+    }
 
     /// Whether the database stores every character.
     fn has_all_characters(&self) -> bool {
@@ -33,9 +39,9 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Connects.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
-    /// Begins a transaction that shows others its claim, and that the server ends when it is idle for the claim's
-    /// lease; locks the name's row in it, and reads what its token is made from: all in one message. Waits for the row
-    /// in the server's queue, or not at all.
+    /// Shows others the claim, and has the server end the connection when it is idle for the claim's lease; takes the
+    /// lock, in a transaction if it is a row's, and reads what the token is made from: all in one message. Waits in the
+    /// server's queue, or not at all.
     fn take(
         &self,
         connection: &mut Self::Connection,
@@ -51,11 +57,27 @@ pub(crate) trait RowTable: Send + Sync + 'static {
         waits: bool,
     ) -> impl Future<Output = Result<Found<()>, StoreError>> + Send;
 
-    /// Sends a heartbeat, which proves that the transaction is alive.
-    fn beat(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Sends a heartbeat, which proves that the connection is alive, with the claim's transaction if it has one.
+    fn beat(
+        &self,
+        connection: &mut Self::Connection,
+        claim: Option<&Claim>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Ends the transaction, which wrote nothing and so waits for no disk.
+    /// Gives up what the connection has: the transaction, which wrote nothing and so waits for no disk, or the lock.
     fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Changes the mode of the claim's lock, which no other gets meanwhile. `false` if others hold it too. Only if it
+    /// can be [shared](Self::shared).
+    fn convert(
+        &self,
+        connection: &mut Self::Connection,
+        claim: &Claim,
+        to: Mode,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        let _ = (connection, claim, to);
+        async { Err(StoreError::unsupported(Capability::Shared)) }
+    }
 
     /// Makes the name's row and the table if they are missing. Returns whether the row was missing.
     fn make(&self, name: &Name) -> impl Future<Output = Result<bool, StoreError>> + Send;
@@ -77,12 +99,8 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Ends the statement with which this claim waits.
     fn interrupt(&self, claim: ClaimId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Whether the claim was released by force.
-    fn was_forced(
-        &self,
-        name: &Name,
-        claim: ClaimId,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    /// Whether the grant was ended by force.
+    fn was_forced(&self, grant: &Grant) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The holder of the name.
     fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
@@ -104,7 +122,12 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// The outcome of asking for a row's lock.
+/// How long a waiter stays in the server's queue for an advisory lock before it asks again. In PostgreSQL its statement has
+/// a snapshot meanwhile, and `CREATE INDEX CONCURRENTLY`, which the holder may run, waits for all snapshots. MySQL and
+/// MariaDB differ in how they write a wait without end.
+pub(crate) const QUEUES_FOR: Duration = Duration::from_secs(10);
+
+/// The outcome of asking for a lock.
 #[derive(Debug)]
 pub(crate) enum Found<V> {
     Locked(V),
