@@ -1,0 +1,140 @@
+//! URLs of a bucket.
+
+use crate::options::NatsOptions;
+use tenure_core::{
+    Error,
+    url::{self, Guide, Place, Refusal, Scheme, Servers, Urls, decode},
+};
+
+type Parameter = url::Parameter<NatsOptions>;
+
+const URLS: Urls<NatsOptions> = Urls {
+    schemes: &[
+        Scheme {
+            form: "nats://[USER:PASSWORD@]HOST,HOST,HOST/BUCKET",
+            about: "a key-value bucket of a NATS server or cluster",
+        },
+        Scheme { form: "nats+tls://[USER:PASSWORD@]HOST,HOST,HOST/BUCKET", about: "the same, over TLS" },
+    ],
+    parameters: &[PARAMETERS],
+};
+
+const PARAMETERS: &[Parameter] = &[
+    Parameter::prefix("tenure", |options, prefix| options.prefix(prefix)),
+    Parameter::password_file(),
+    Parameter::number("replicas", NatsOptions::REPLICAS_RANGE, "1", |options, replicas| {
+        options.replicas(replicas)
+    })
+    .about("how many servers keep a bucket that tenure creates: 1, 3 or 5"),
+    Parameter::duration("clock_skew", NatsOptions::CLOCK_SKEW_RANGE, "500ms", |options, at_most| {
+        options.clock_skew(at_most)
+    })
+    .about(
+        "how far the servers' clocks may differ; a dead client's lock is free later by up to twice as much",
+    ),
+    Parameter::duration("connect_timeout", NatsOptions::CONNECT_TIMEOUT_RANGE, "5s", |options, longest| {
+        options.connect_timeout(longest)
+    })
+    .about("how long an attempt to connect may take"),
+    Parameter::duration("response_timeout", NatsOptions::RESPONSE_TIMEOUT_RANGE, "5s", |options, longest| {
+        options.response_timeout(longest)
+    })
+    .about("how long the server may take to answer before it counts as unavailable"),
+    Parameter::file("credentials_file", "none", |options, text| {
+        options.credentials(String::from_utf8_lossy(&text).into_owned())
+    })
+    .about("a credentials file of NATS: the user's JWT and the seed of an NKey"),
+    Parameter::text("tls_ca", "a file", "the system's", |options, file| options.tls_ca(file))
+        .about("the only authorities that the servers' certificates are checked against, in PEM format"),
+    Parameter::text("tls_cert", "a file", "none", |options, file| options.certificate(file.into()))
+        .about("the client's certificate, in PEM format"),
+    Parameter::text("tls_key", "a file", "none", |options, file| options.key(file.into()))
+        .about("the key of that certificate, in PEM format"),
+];
+
+fn options(place: &Place<'_>) -> Result<NatsOptions, Refusal> {
+    let Servers { login, hosts, path } = place.servers()?;
+    if hosts.iter().any(|host| host.is_empty()) {
+        return Err(place.refuse("missing host"));
+    }
+    let bucket: String = decode(path.trim_matches('/'))?;
+    if bucket.is_empty() {
+        return Err(place.refuse("missing bucket"));
+    }
+    let options = NatsOptions::new(hosts, bucket);
+    Ok(match login {
+        Some((user, password)) => options.user(user, password),
+        None => options,
+    })
+}
+
+impl NatsOptions {
+    /// Reads a URL: the servers and the bucket that it names, and the options in its parameters.
+    ///
+    /// The form is `nats://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/BUCKET`, or `nats+tls://…`.
+    ///
+    /// `%XX` is decoded in the user, the password, the bucket and the parameters. [`urls`](Self::urls) lists the
+    /// parameters. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
+    /// [`Locks::with_lease`](tenure_core::Locks::with_lease). The files that `password_file` and `credentials_file` name
+    /// are read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] for an invalid URL, without the password, and [`Error::InvalidOption`] for files that cannot
+    /// be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_nats::NatsOptions;
+    ///
+    /// let options = NatsOptions::from_url("nats://billing:secret@nats1,nats2:4223/locks?replicas=3")?;
+    /// assert!(!format!("{options:?}").contains("secret"));
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let is_encrypted = url::scheme(url, URLS.schemes)?.name() == "nats+tls";
+        URLS.read(url, |place| {
+            options(&place).map(|options| if is_encrypted { options.tls() } else { options })
+        })
+    }
+
+    /// Describes its URLs and their parameters.
+    #[must_use]
+    pub fn urls() -> Guide {
+        URLS.guide()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_reaches_its_option() {
+        let others = "replicas=3&clock_skew=11ms&connect_timeout=12s&response_timeout=13s";
+        let files = "tls_ca=ca.pem&tls_cert=me.pem&tls_key=me.key";
+        let url = format!("nats+tls://me:se%40cret@n1,n2:99/locks?prefix=p&{others}&{files}");
+        let seen = format!("{:?}", NatsOptions::from_url(&url).unwrap());
+        for option in [
+            r#"hosts: ["n1", "n2:99"]"#,
+            r#"bucket: "locks""#,
+            r#"prefix: "p""#,
+            "replicas: 3",
+            "clock_skew: 11ms",
+            "connect_timeout: 12s",
+            "response_timeout: 13s",
+            r#"user: Some("me")"#,
+            "tls: true",
+            r#"tls_ca: Some("ca.pem")"#,
+            r#"tls_cert: Some("me.pem")"#,
+            r#"tls_key: Some("me.key")"#,
+        ] {
+            assert!(seen.contains(option), "{option} is not in {seen}");
+        }
+        assert!(!seen.contains("cret"), "{seen}");
+        for url in ["nats://", "nats://host", "nats://host/", "nats:///locks"] {
+            assert!(NatsOptions::from_url(url).is_err(), "{url}");
+        }
+    }
+}
