@@ -15,8 +15,8 @@ use std::{
 };
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder, LatchState,
-    LatchStep, LossCause, Mode, Moment, Name, Operation, Release, Renewal, Standing, StandingKind,
-    StoreError, Waiter, Wakeup, async_trait, lease,
+    LatchStep, LossCause, Mode, Moment, Name, Opening, Operation, Release, Renewal, StandingKind, StoreError,
+    Waiter, Wakeup, async_trait, lease,
 };
 
 /// How long to wait for a session to be closed.
@@ -61,9 +61,7 @@ struct Inner {
     /// A live session keeps itself alive. An ended one is not kept here, so that its client can close it: nodes of lost
     /// grants may still exist.
     session: Mutex<Weak<Live>>,
-    /// Held while a session is being opened, so that there is only one. It keeps when the last opening that got no
-    /// answer began, and why it failed.
-    opening: tokio::sync::Mutex<Option<(Moment, Arc<StoreError>)>>,
+    opening: Opening,
     /// Where sessions live: they outlive the callers' runtimes.
     background: Background,
 }
@@ -91,7 +89,7 @@ impl ZkBackend {
             store,
             options,
             session: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
+            opening: Opening::default(),
             background: Background::new(),
         });
         match inner.first_session().await {
@@ -121,26 +119,12 @@ impl Inner {
         let (inner, background, asked) = (Arc::clone(self), self.background.handle(), Moment::now());
         // In a task, so that a caller that is not polled does not block the others.
         let opening = self.background.spawn(async move {
-            let mut failed = inner.opening.lock().await;
-            if let Some(live) = inner.current() {
-                return Ok(live);
-            }
-            // It answers all its waiters: if each tried in turn, the last would wait for all the others.
-            if let Some((began, error)) = &*failed
-                && asked < *began
-            {
-                return Err(StoreError::unavailable(Arc::clone(error)));
-            }
-            let began = Moment::now();
-            let live = match Live::open(&inner.options, background).await {
-                Err(error) if error.is_unavailable() => {
-                    let (_, error) = failed.insert((began, Arc::new(error)));
-                    return Err(StoreError::unavailable(Arc::clone(error)));
-                }
-                opened => opened?,
+            let open = async {
+                let live = Live::open(&inner.options, background).await?;
+                *inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
+                Ok(live)
             };
-            *inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
-            Ok(live)
+            inner.opening.session(asked, || inner.current(), open).await
         });
         opening
             .await
@@ -209,14 +193,6 @@ impl Drop for Inner {
     }
 }
 
-/// Why a grant ended, if that is known here.
-fn loss(grant: &Grant) -> Option<LossCause> {
-    match &grant.standing {
-        Standing::Session(liveness) => liveness.loss(),
-        Standing::Lease { .. } => None,
-    }
-}
-
 #[async_trait]
 impl Backend for ZkBackend {
     fn store(&self) -> &str {
@@ -264,7 +240,7 @@ impl Backend for ZkBackend {
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        if let Some(cause @ LossCause::SessionEnded) = loss(grant) {
+        if let Some(cause @ LossCause::SessionEnded) = grant.loss() {
             return Ok(Release::Lost(cause));
         }
         let Some(live) = self.0.current() else { return Ok(Release::Lost(LossCause::SessionEnded)) };
@@ -277,7 +253,7 @@ impl Backend for ZkBackend {
         };
         match removed {
             Removed::Deleted => Ok(Release::Released { awaited: false }),
-            Removed::Missing => Ok(Release::Lost(loss(grant).unwrap_or(cause))),
+            Removed::Missing => Ok(Release::Lost(grant.loss().unwrap_or(cause))),
             Removed::SessionOver => Ok(Release::Lost(LossCause::SessionEnded)),
             Removed::Refused(error) => Err(explain(&lock, error)),
         }
@@ -285,11 +261,7 @@ impl Backend for ZkBackend {
 
     /// Never called: grants in a session need no renewal.
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let answer = |grant: &Grant| match &grant.standing {
-            Standing::Session(liveness) => liveness.loss().map_or(Renewal::Renewed, Renewal::Lost),
-            Standing::Lease { .. } => Renewal::Unanswered,
-        };
-        Ok(grants.iter().map(answer).collect())
+        Ok(Renewal::in_session(grants))
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -313,7 +285,7 @@ impl Backend for ZkBackend {
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
         // Its session may have been followed by another one, which does not know it.
-        if let Some(cause) = loss(grant) {
+        if let Some(cause) = grant.loss() {
             return Ok(Conversion::Lost(cause));
         }
         let Some(live) = self.0.current() else { return Ok(Conversion::Lost(LossCause::SessionEnded)) };

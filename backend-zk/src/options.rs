@@ -212,17 +212,17 @@ impl ZkOptions {
             hosts,
             chroot,
             prefix: check_path("prefix", &self.prefix)?,
-            session_timeout: check_range(
+            session_timeout: Error::check_range(
                 "session_timeout",
                 self.session_timeout,
                 &Self::SESSION_TIMEOUT_RANGE,
             )?,
-            connect_timeout: check_range(
+            connect_timeout: Error::check_range(
                 "connect_timeout",
                 self.connect_timeout,
                 &Self::CONNECT_TIMEOUT_RANGE,
             )?,
-            response_timeout: check_range(
+            response_timeout: Error::check_range(
                 "response_timeout",
                 self.response_timeout,
                 &Self::RESPONSE_TIMEOUT_RANGE,
@@ -325,18 +325,6 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
         return Err(wrong());
     }
     Ok(path.to_owned())
-}
-
-fn check_range(
-    option: &'static str,
-    given: Duration,
-    range: &RangeInclusive<Duration>,
-) -> Result<Duration, Error> {
-    if range.contains(&given) {
-        return Ok(given);
-    }
-    let allowed = format!("{:?} to {:?}", range.start(), range.end());
-    Err(Error::invalid_option(option, format!("{given:?}"), allowed))
 }
 
 #[cfg(test)]

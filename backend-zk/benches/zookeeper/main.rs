@@ -5,40 +5,18 @@
 //! `… --bench zookeeper -- hand_off`.
 
 mod bare;
-mod hand_off;
+#[path = "../../../benches/support/beside_recipe.rs"]
+mod beside_recipe;
 #[path = "../../../benches/support/hand_offs.rs"]
 mod hand_offs;
 #[path = "../../../benches/support/pinning.rs"]
 mod pinning;
 #[path = "../../../benches/support/process.rs"]
 mod process;
-mod server;
+mod recipe;
 #[path = "../../../benches/support/mod.rs"]
 mod support;
-mod uncontended;
-
-use server::Server;
-use tokio::runtime::{Builder, Runtime};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    if let Some(at) = arguments.iter().position(|argument| argument == hand_off::CHILD) {
-        return runtime().block_on(hand_off::child(&arguments[at + 1]));
-    }
-    let named: Vec<&String> = arguments[1..].iter().filter(|argument| !argument.starts_with('-')).collect();
-    let wanted = |name: &str| named.is_empty() || named.iter().any(|wanted| *wanted == name);
-    let server = Server::start();
-    runtime().block_on(async {
-        if wanted("uncontended") {
-            uncontended::measure(&server).await;
-        }
-        if wanted("hand_off") {
-            hand_off::measure(&server).await;
-        }
-    });
-}
-
-/// As a small program has it: one thread for all tasks.
-fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+    beside_recipe::main::<recipe::Zookeeper>();
 }
