@@ -45,6 +45,9 @@
 //! | `zookeeper` | `zookeeper:` | a client |
 //! | `zookeeper-sasl` | `zookeeper:` with `auth=sasl` | users whom the servers know, by DIGEST-MD5 |
 //! | `zookeeper-tls` | `zookeeper+tls:` | cryptography in C that takes minutes to build |
+//! | `etcd` | `etcd:` | a client; the build needs `protoc` (Debian: `protobuf-compiler`, `libprotobuf-dev`) |
+//! | `etcd-tls` | `etcd+tls:` | the same cryptography |
+//! | `nats` | `nats:`, `nats+tls:` | a client, with cryptography that needs a C compiler |
 //!
 //! Two more add no store: `metrics` measures what locks do, for the `metrics` crate and its exporters, and `sqlx` makes
 //! a [`Token`] a parameter and a column in sqlx, which the features of SQL stores include.

@@ -7,6 +7,10 @@ use tenure_core::{
     Backend, Error,
     url::{Guide, Refusal, Scheme, scheme, scheme_names},
 };
+#[cfg(feature = "etcd")]
+use tenure_etcd::{EtcdBackend, EtcdOptions};
+#[cfg(feature = "nats")]
+use tenure_nats::{NatsBackend, NatsOptions};
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 #[cfg(feature = "mysql")]
@@ -60,6 +64,15 @@ pub(crate) const STORES: &[Store] = &[
     Store { urls: ZkOptions::urls, open: |url| opened(ZkOptions::from_url(url), ZkBackend::connect) },
     #[cfg(feature = "zookeeper-tls")]
     Store { urls: ZkOptions::tls_urls, open: |url| opened(ZkOptions::from_url(url), ZkBackend::connect) },
+    #[cfg(feature = "etcd")]
+    Store { urls: EtcdOptions::urls, open: |url| opened(EtcdOptions::from_url(url), EtcdBackend::connect) },
+    #[cfg(feature = "etcd-tls")]
+    Store {
+        urls: EtcdOptions::tls_urls,
+        open: |url| opened(EtcdOptions::from_url(url), EtcdBackend::connect),
+    },
+    #[cfg(feature = "nats")]
+    Store { urls: NatsOptions::urls, open: |url| opened(NatsOptions::from_url(url), NatsBackend::connect) },
 ];
 
 /// The schemes that each feature adds, built in or not.
@@ -84,6 +97,9 @@ const FEATURES: &[(&str, &[&str])] = &[
     ("mysql", &["mysql", "mariadb"]),
     ("zookeeper", &["zookeeper"]),
     ("zookeeper-tls", &["zookeeper+tls"]),
+    ("etcd", &["etcd"]),
+    ("etcd-tls", &["etcd+tls"]),
+    ("nats", &["nats", "nats+tls"]),
 ];
 
 #[allow(dead_code, reason = "there may be no store")]
@@ -178,6 +194,7 @@ mod tests {
             "memory:?prefix=a%0Ab",
             "memory:?a b\u{7}=x",
             "sqlite:",
+            "sqlite:locks.db&lease=5s",
             "sqlite://user:secret@host/locks.db",
             "sqlite::memory:",
             "sqlite:~/locks.db",
@@ -211,8 +228,14 @@ mod tests {
             assert!(feature(scheme.name()).is_some(), "{}", scheme.name());
         }
         let count: usize = FEATURES.iter().map(|(_, schemes)| schemes.len()).sum();
-        let all =
-            cfg!(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper-tls"));
+        let all = cfg!(all(
+            feature = "etcd-tls",
+            feature = "mysql",
+            feature = "nats",
+            feature = "postgres",
+            feature = "redis",
+            feature = "zookeeper-tls"
+        ));
         assert!(!all || schemes().count() == count, "a scheme that no store has");
     }
 

@@ -76,7 +76,8 @@ pub fn parameters() -> Vec<Parameter> {
 }
 
 /// Returns which locks of its store `url` names: `prefix`, `table` and `strategy`, as far as the store has them, with
-/// the value in the URL or the default. A table whose default depends on the strategy is left out unless the URL has it.
+/// the value in the URL or the default, and `key` if it is in the URL. A table whose default depends on the strategy is
+/// left out unless the URL has it.
 ///
 /// Two clients of one server exclude each other only if all of these are the same. They are not part of the store's
 /// [name](crate::Locks::store), and none is a secret.
@@ -104,5 +105,9 @@ pub fn namespace(url: &str) -> Vec<(&'static str, String)> {
         };
         Some((name, own.or_else(default)?))
     };
-    ["prefix", "table", "strategy"].into_iter().filter_map(value).collect()
+    let mut all: Vec<_> = ["prefix", "table", "strategy"].into_iter().filter_map(value).collect();
+    if query.split('&').any(|pair| pair.starts_with("key=")) {
+        all.extend(value("key"));
+    }
+    all
 }

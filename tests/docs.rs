@@ -97,6 +97,8 @@ fn links_lead_somewhere() {
 fn comments_name_existing_pages() {
     let mut checked = 0;
     for folder in [
+        "backend-etcd",
+        "backend-nats",
         "backend-redis",
         "backend-sql",
         "backend-zk",
@@ -332,9 +334,16 @@ fn trouble_page_names_every_lock_error() {
 /// An installed program has no `docs` beside it.
 #[test]
 fn messages_name_no_page_of_the_repository() {
-    for folder in
-        ["src", "lock-core/src", "backend-redis/src", "backend-sql/src", "backend-zk/src", "cli/src"]
-    {
+    for folder in [
+        "src",
+        "lock-core/src",
+        "backend-etcd/src",
+        "backend-nats/src",
+        "backend-redis/src",
+        "backend-sql/src",
+        "backend-zk/src",
+        "cli/src",
+    ] {
         for (path, source) in files(&Path::new(ROOT).join(folder), "rs") {
             let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
             for line in code.filter(|line| !line.contains("include_str!")) {

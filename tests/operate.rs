@@ -198,6 +198,8 @@ fn page_lists_every_log_line() {
     let mut found = BTreeSet::new();
     let crates = [
         ("lock-core", "tenure-core"),
+        ("backend-etcd", "tenure-etcd"),
+        ("backend-nats", "tenure-nats"),
         ("backend-redis", "tenure-redis"),
         ("backend-sql", "tenure-sql"),
         ("backend-zk", "tenure-zk"),

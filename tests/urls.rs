@@ -1,8 +1,10 @@
 //! `docs/urls.md` lists what the stores say of their URLs, and the stores keep to it.
 
 #![cfg(all(
+    feature = "etcd-tls",
     feature = "memory",
     feature = "mysql",
+    feature = "nats",
     feature = "postgres",
     feature = "redis",
     feature = "sqlite",
@@ -43,7 +45,7 @@ fn page_lists_every_parameter() {
 }
 
 /// A URL of each store, up to a parameter. No server listens at the ports.
-const URLS: [(&str, &str); 7] = [
+const URLS: [(&str, &str); 9] = [
     ("memory", "memory:?"),
     ("sqlite", "sqlite:/nowhere/at/all.db?"),
     ("redis", "redis://127.0.0.1:1?"),
@@ -51,6 +53,8 @@ const URLS: [(&str, &str); 7] = [
     ("postgres", "postgres://u:p@127.0.0.1:1/d?strategy=row-lock&"),
     ("mysql", "mysql://u:p@127.0.0.1:1/d?strategy=row-lock&"),
     ("zookeeper", "zookeeper://127.0.0.1:1?"),
+    ("etcd", "etcd://127.0.0.1:1?"),
+    ("nats", "nats://127.0.0.1:1/bucket?"),
 ];
 
 /// Both ends of a range in words, and the values just beyond them.
@@ -92,6 +96,19 @@ async fn range_includes_its_ends_only() {
         }
     }
     assert!(checked > 20, "only {checked} ranges were checked");
+}
+
+#[tokio::test]
+async fn usual_port_names_its_store() {
+    for (url, meant) in [
+        ("zk1:2181,zk2:2181", "zookeeper://zk1:2181…"),
+        ("etcd1:2379,etcd2:2379", "etcd://etcd1:2379…"),
+        ("etcd.internal:2379", "etcd://etcd.internal:2379"),
+        ("nats1:4222", "nats://nats1:4222"),
+    ] {
+        let said = tenure::connect(url).await.unwrap_err().to_string();
+        assert!(said.contains(&format!("did you mean \"{meant}\"?")), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use std::{
     process::ExitStatus,
     time::Duration,
 };
-use tenure::{Lock, LockSetGuard, Name};
+use tenure::{Error, Lock, LockSetGuard, LossCause, Name};
 use tokio::time::{Instant, sleep_until};
 
 /// Applies the options to `lock`. The default label is the command's name.
@@ -79,11 +79,23 @@ pub(crate) async fn run(
     if let Some(lost) = held.lost_error() {
         // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);
-        tell(&lost.to_string());
+        tell(&ended(&lost));
         return Ok(Ending::Lost);
     }
     job.resume();
     attend(&mut job, held, signals, options.kill_after, tell).await
+}
+
+/// The end of a hold in words. To the library, even the one that the user asked for is a loss.
+fn ended(lost: &Error) -> String {
+    match lost {
+        Error::Lost { name, store, cause: LossCause::MaxHold, .. } => {
+            format!(
+                "lock {name:?} in {store} reached --max-hold: ending the command, then releasing the lock"
+            )
+        }
+        lost => lost.to_string(),
+    }
 }
 
 /// An event while a command runs.
@@ -117,7 +129,7 @@ async fn attend(
             && let Some(lost) = held.lost_error()
         {
             end = Some(End::begin(job, kill_after));
-            tell(&lost.to_string());
+            tell(&ended(&lost));
         }
         match event {
             Event::Lost | Event::Look => {}

@@ -3,6 +3,7 @@
 use crate::stderr::{self, Volume, detail, say};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::{
+    env,
     error::Error as _,
     io::{self, Write},
     process::{ExitCode, ExitStatus},
@@ -158,12 +159,30 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             _ => say(&cause.to_string()),
         }
     } else if lacks_only_a_command(error) {
-        say("no command; write it after the name and \"--\": NAME -- COMMAND");
+        say(&format!("no command; {AFTER_DASHES}"));
+    } else if let Some(word) = word_of_a_command(error) {
+        say(&format!("unexpected argument {word:?}; {AFTER_DASHES}"));
     } else {
         // A help text that is not read to its end is not a failure. Nothing is held yet, so this may block.
         let _ = error.print();
     }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+const AFTER_DASHES: &str = "write the command after the name and \"--\": NAME -- COMMAND";
+
+/// The argument that is probably part of a command without `--` before it.
+fn word_of_a_command(error: &clap::Error) -> Option<&str> {
+    let usage = error.get(ContextKind::Usage)?.to_string();
+    let is_known = error.get(ContextKind::SuggestedArg).is_some() || env::args_os().any(|word| word == "--");
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word))
+            if error.kind() == ErrorKind::UnknownArgument && usage.contains("-- <COMMAND>") && !is_known =>
+        {
+            Some(word)
+        }
+        _ => None,
+    }
 }
 
 /// Whether there is a name and no command: `flock` and `timeout` need no `--` before it.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 /// The default names of the tables.
 const LEASE_ROWS: &str = "tenure_locks";
 const ROW_LOCKS: &str = "tenure_row_locks";
+const ADVISORY_LOCKS: &str = "tenure_advisory_locks";
 
 pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
     let given = args.table.as_deref();
@@ -17,20 +18,26 @@ pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
         Dialect::Postgres => tenure_sql::postgres_schema,
         Dialect::Mysql => tenure_sql::mysql_schema,
     };
-    if args.strategy == Strategy::LeaseRow {
-        exit::print(&lease_rows(given.unwrap_or(LEASE_ROWS))?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let row_locks = match args.dialect {
-        Dialect::Sqlite => {
-            let text = "SQLite has no row locks; use --strategy lease-row";
+    let table = given.unwrap_or(match args.strategy {
+        Strategy::LeaseRow => LEASE_ROWS,
+        Strategy::RowLock => ROW_LOCKS,
+        Strategy::Advisory => ADVISORY_LOCKS,
+    });
+    let locks = match (args.strategy, args.dialect) {
+        (Strategy::LeaseRow, _) => {
+            exit::print(&lease_rows(table)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (_, Dialect::Sqlite) => {
+            let text = "SQLite has lease rows alone; use --strategy lease-row";
             return Err(Failure::Usage(text.to_owned()));
         }
-        Dialect::Postgres => tenure_sql::postgres_row_schema,
-        Dialect::Mysql => tenure_sql::mysql_row_schema,
+        (Strategy::RowLock, Dialect::Postgres) => tenure_sql::postgres_row_schema,
+        (Strategy::Advisory, Dialect::Postgres) => tenure_sql::postgres_advisory_schema,
+        // User-level locks have the notes of row locks.
+        (_, Dialect::Mysql) => tenure_sql::mysql_row_schema,
     };
-    let table = given.unwrap_or(ROW_LOCKS);
-    exit::print(&row_locks(table)?)?;
+    exit::print(&locks(table)?)?;
     // Their latches are lease rows. Beside a table with a longer name there are none.
     if let Ok(latches) = lease_rows(&format!("{table}_latches")) {
         exit::print(&format!("\n{latches}"))?;

@@ -1,18 +1,22 @@
 //! The library's warnings as lines on stderr.
 
-use crate::stderr::{self, Volume};
+use crate::{
+    people::plain,
+    stderr::{self, Volume},
+};
 use std::{
     fmt, io,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use tracing::{Event, Level, Metadata, Subscriber, level_filters::LevelFilter};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+};
 use tracing_subscriber::{
     filter::filter_fn,
-    fmt::{
-        FmtContext, FormatEvent, FormatFields,
-        format::{DefaultFields, Writer},
-    },
+    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
     prelude::*,
     registry::LookupSpan,
 };
@@ -32,7 +36,6 @@ pub(crate) fn show() {
         _ => *event.level() <= level && event.target().starts_with("tenure"),
     };
     let lines = tracing_subscriber::fmt::layer()
-        .fmt_fields(DefaultFields::new())
         .event_format(Line)
         .with_ansi(false)
         .with_writer(|| Lines)
@@ -71,7 +74,7 @@ impl io::Write for Lines {
     }
 }
 
-/// Formats like all messages of `tenure`: `tenure: the release failed; trying again lock.name=a …`.
+/// Formats like all messages of `tenure`: `tenure: the release failed; trying again (name a, store …): timed out`.
 struct Line;
 
 impl<S, Fields> FormatEvent<S, Fields> for Line
@@ -81,12 +84,81 @@ where
 {
     fn format_event(
         &self,
-        context: &FmtContext<'_, S, Fields>,
+        _: &FmtContext<'_, S, Fields>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        write!(writer, "tenure: ")?;
-        context.field_format().format_fields(writer.by_ref(), event)?;
+        let mut parts = Parts::default();
+        event.record(&mut parts);
+        write!(writer, "tenure: {}", parts.message)?;
+        if !parts.details.is_empty() {
+            write!(writer, " ({})", parts.details.join(", "))?;
+        }
+        if let Some(error) = parts.error {
+            write!(writer, ": {error}")?;
+        }
         writeln!(writer)
+    }
+}
+
+/// The parts of an event.
+#[derive(Default)]
+struct Parts {
+    message: String,
+    details: Vec<String>,
+    error: Option<String>,
+}
+
+impl Visit for Parts {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Servers and other programs may have put anything into it.
+        let value = plain(&format!("{value:?}"));
+        match field.name() {
+            // What the bridge from the crate `log` adds.
+            name if name.starts_with("log.") => {}
+            "message" => self.message = value,
+            "error" => self.error = Some(value),
+            name => self.details.push(format!("{} {value}", name.trim_start_matches("lock."))),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// What an event writes.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn event_reads_like_a_message() {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt::layer().event_format(Line).with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            let (name, error) = ("a b", io::Error::other("timed\x1bout"));
+            tracing::warn!(lock.name = %name, lock.store = "redis at db", count = 2, %error, "the release failed");
+            tracing::warn!("no more");
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let expected = "tenure: the release failed (name a b, store redis at db, count 2): timed\\u{1b}out\ntenure: no more\n";
+        assert_eq!(text, expected);
     }
 }

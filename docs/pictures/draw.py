@@ -164,8 +164,8 @@ def crates():
         458,
         "The crates",
         "An arrow leads from a crate to one that it depends on. A program and the command tenure-cli use the facade tenure, "
-        "which opens stores by URL. It has a crate for each family of stores: tenure-redis, tenure-sql and tenure-zk. All of "
-        "them depend on tenure-core. The suite, tenure-conformance, depends on tenure-core alone; the command runs it, and so "
+        "which opens stores by URL. It has a crate for each family of stores: tenure-redis, tenure-sql, tenure-zk and "
+        "tenure-etcd. All of them depend on tenure-core. The suite, tenure-conformance, depends on tenure-core alone; the command runs it, and so "
         "do the tests of the facade and the stores, against servers of tenure-testbed, which is not published.",
     )
     picture.panel(24, 108, 566, 220)
@@ -176,13 +176,14 @@ def crates():
     picture.box(44, 128, 526, 56, "plain", "tenure", "a URL opens a store")
     for x, crate, stores in (
         (44, "tenure-redis", "Redis, Redlock"),
-        (232, "tenure-sql", "SQL databases"),
-        (420, "tenure-zk", "ZooKeeper"),
+        (180, "tenure-sql", "SQL databases"),
+        (316, "tenure-zk", "ZooKeeper"),
+        (452, "tenure-etcd", "etcd"),
     ):
-        picture.arrow((x + 75, 184), (x + 75, 252))
-        picture.box(x, 252, 150, 56, "plain", crate, stores)
-        picture.arrow((x + 75, 308), (x + 75, 378))
-    picture.arrow((213, 184), (213, 378))
+        picture.arrow((x + 59, 184), (x + 59, 252))
+        picture.box(x, 252, 118, 56, "plain", crate, stores)
+        picture.arrow((x + 59, 308), (x + 59, 378))
+    picture.arrow((171, 184), (171, 378))
     picture.box(44, 378, 526, 56, "plain", "tenure-core", "the contract's policy, and the memory store")
 
     picture.box(652, 128, 212, 56, "plain", "tenure-conformance", "the suite")
@@ -235,7 +236,7 @@ def choose():
         "Which store",
         "Tasks of one process share memory:, processes of one machine sqlite:PATH. Several machines use what already runs: "
         "PostgreSQL, MySQL or MariaDB with lease rows, or with row locks for few, short locks that change hands at once; "
-        "ZooKeeper; one Redis or Valkey server; Redis with Sentinel or Cluster; or Redlock on three or five independent "
+        "ZooKeeper or etcd; one Redis or Valkey server; Redis with Sentinel or Cluster; or Redlock on three or five independent "
         "servers, if locks must go on when one is lost. If none of these runs, use the database that has the data.",
     )
     picture.text(44, 44, "Who shares the locks?", "start", "strong")
@@ -244,7 +245,7 @@ def choose():
         (124, "processes of one machine", "", "sqlite:PATH", ""),
         (238, "PostgreSQL, MySQL, MariaDB", "", "postgres://, mysql://, mariadb://", "lease rows, the default"),
         (302, "the same, for few, short locks", "that change hands at once", "…?strategy=row-lock", "one server that accepts writes"),
-        (366, "ZooKeeper", "", "zookeeper://", ""),
+        (366, "ZooKeeper, etcd", "", "zookeeper://, etcd://", ""),
         (430, "Redis or Valkey, one server", "", "redis://", "set appendfsync always"),
         (494, "Redis with Sentinel or Cluster", "", "redis+sentinel://, redis+cluster://", "set replicas="),
         (558, "3 or 5 independent Redis,", "one of which may be lost", "redlock://", "not a safer single server"),

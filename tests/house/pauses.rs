@@ -4,6 +4,7 @@
 
 /// Files that sleep by themselves, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
+    ("backend-etcd/tests/etcd/server.rs", "looks again, before there is a runtime"),
     ("backend-redis/tests/redis/server.rs", "looks again, before there is a runtime"),
     ("backend-zk/tests/zookeeper/special.rs", "looks again, before there is a runtime"),
     ("cli/tests/cli/stage.rs", "looks again, without a runtime"),

@@ -36,16 +36,16 @@ pub(crate) struct Run {
     pub(crate) limit: Limit,
     #[command(flatten)]
     pub(crate) hold: HoldOptions,
-    /// Hold the lock at most this long, then end COMMAND and exit with 79
+    /// End COMMAND after this long, release the lock and exit with 79
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
-    /// Use it for a short job that cron starts on several machines: a machine whose clock is behind then finds the lock
-    /// still held. Give a time longer than the clocks differ and shorter than the pause between two runs. `tenure`
-    /// exits when COMMAND ends: the store keeps the lock, and still shows the ended process as its holder, by default
-    /// labelled `COMMAND, for at least 1m`. --at-least takes one name only, and fails with ZooKeeper and row locks, whose
-    /// locks end with a session.
+    /// A machine whose clock is behind then does not repeat a short job of cron: it finds the lock still held. Give a
+    /// time longer than the clocks differ and shorter than the pause between two runs. `tenure` exits when COMMAND
+    /// ends: the store keeps the lock, and still shows the ended process as its holder, by default labelled `COMMAND,
+    /// for at least 1m`. --at-least takes one name only, and fails with ZooKeeper, etcd, row locks and advisory locks,
+    /// which end with a session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,
 }
@@ -88,8 +88,8 @@ pub(crate) struct Elect {
 pub(crate) struct HoldOptions {
     /// How long the store keeps the lock without a renewal [default: 30s]
     ///
-    /// `tenure` renews the lease whenever a third of it has passed. If this machine dies, another client can acquire
-    /// the lock once the lease expires.
+    /// `tenure` renews the lease three times in that time. If this machine dies, another client can acquire the lock
+    /// once the lease expires.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// Describe this holder in `tenure ls` [default: the command's name]
@@ -100,9 +100,8 @@ pub(crate) struct HoldOptions {
     pub(crate) kill_after: Duration,
     /// Pass the store to COMMAND in TENURE_STORE or TENURE_STORE_FILE
     ///
-    /// Without this option, both variables are empty for COMMAND if you named a store by an option or in the
-    /// environment. So COMMAND does not see the store's password, and a `tenure` that it calls exits with 64 instead of
-    /// using another store unnoticed.
+    /// Otherwise, if you named a store, COMMAND gets them empty: it sees no password, and a `tenure` that it calls exits
+    /// with 64 instead of using another store.
     #[arg(long)]
     pub(crate) keep_store: bool,
 }
@@ -120,4 +119,4 @@ Examples:
   tenure run --try --at-least 1m job -- ./job     once, even if the machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
-Exit codes: COMMAND's own, 75 if the lock is not free, 79 if it was lost; tenure help exit-codes";
+Exit codes: COMMAND's own, 75 if the lock is not free, 79 if it was lost or --max-hold passed";

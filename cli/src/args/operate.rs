@@ -68,6 +68,8 @@ pub(crate) enum Strategy {
     LeaseRow,
     /// A row lock of an open transaction
     RowLock,
+    /// A lock of the server's own: `pg_advisory_lock`, `GET_LOCK`
+    Advisory,
 }
 
 /// A database's dialect of SQL.

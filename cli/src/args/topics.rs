@@ -16,11 +16,11 @@ Exit codes
   64
       bad input: a name, a duration, a URL, an option; release: the lock is held, and --force is missing
   69
-      the store is unavailable, failed or does not support this, or other clients use another --permits or --parties
+      the store is unavailable, failed, or lacks this feature; or clients disagree on --permits or --parties
   74
-      the operating system refused something, such as to start a process or to open a port
+      the operating system refused a process, a write or a port
   75
-      not in time: the lock was not free, or the latch did not open. --exit-code N replaces this code
+      the lock was not free in time, or the latch did not open. --exit-code N replaces this code
   79
       run: the lock was lost, or --max-hold passed, so `tenure` ended the command; run, elect: the command ended \
       by itself, but the lock was lost
@@ -43,7 +43,9 @@ pub(crate) fn urls() -> String {
     for scheme in urls::schemes() {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
-    text += "\nParameters of URLs, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, with their values and defaults\n\n";
+    text += "\nParameters of URLs, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, with their values and defaults\n\nNames \
+             before a colon limit a parameter to these stores: postgres includes postgresql; mysql, mariadb; redis, all \
+             redis schemes. In passwords, write %40 for @, %23 for # and %2F for /.\n\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
     for Parameter { name, takes, default, about, stores, .. } in &parameters {

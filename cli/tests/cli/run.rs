@@ -77,7 +77,13 @@ fn busy_lock_exits_with_the_chosen_code() {
     }
     // It replaces no other code, not even the same one from the command.
     let run = |args: &[&str]| stage.done(&[&["run", "b", "--try", "--exit-code", "0"], args].concat());
-    run(&["--max-hold", "300ms", "--", "sleep", "1000"]).expect(79);
+    let done = run(&["--max-hold", "300ms", "--", "sleep", "1000"]).expect(79);
+    // The user asked for it, so it is told as no loss.
+    assert!(
+        done.err.contains(r#"lock "b" in sqlite:"#) && done.err.contains("reached --max-hold"),
+        "{}",
+        done.err
+    );
     // The lock is free at once.
     run(&["--", "sh", "-c", "exit 75"]).expect(75);
     run(&["--store", "sqlite:.", "--", "true"]).expect(69);

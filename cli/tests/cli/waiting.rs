@@ -150,9 +150,9 @@ fn verbose_reports_success() {
     assert!(store.starts_with("tenure: using sqlite:"), "{}", done.err);
     assert!(store.ends_with(r#"locks.db (prefix "", table "tenure_locks")"#), "{}", done.err);
     let lines: Vec<&str> = lines.lines().collect();
-    assert!(lines[0].starts_with("tenure: lock acquired lock.name=a token="), "{}", done.err);
-    assert!(lines[0].contains(" lock.store=sqlite:"), "{}", done.err);
-    assert!(lines[1].starts_with("tenure: lock released lock.name=a token="), "{}", done.err);
+    assert!(lines[0].starts_with("tenure: lock acquired (name a, "), "{}", done.err);
+    assert!(lines[0].contains(" store sqlite:"), "{}", done.err);
+    assert!(lines[1].starts_with("tenure: lock released (name a, "), "{}", done.err);
     assert_eq!(Done::of(&mut stage.tenure(&["run", "a", "--", "true"])).err, "");
     stage.done(&["run", "a", "-v", "-q", "--", "true"]).expect(64);
 }

@@ -10,11 +10,11 @@ use std::{
 };
 use tenure::backend;
 use tenure_conformance::{
-    Absent, BoxError, Subject, async_trait,
+    Absent, AnyRecordStore, BoxError, Subject, async_trait,
     saboteur::{Hurt, Saboteur},
 };
 use tenure_core::Backend;
-use tenure_testbed::{Kind, Member, Server, Use};
+use tenure_testbed::{Kind, Member, Server, Use, Way};
 use tokio::sync::OnceCell;
 
 /// Names the store for the processes that the suite starts.
@@ -52,6 +52,11 @@ impl OnServer {
     /// This store on a server whose clock is set, for the cases that do that.
     pub(crate) fn with_clock(self) -> Self {
         Self { way: Some(Use::LocalWithClock), groups: crate::groups(&[OF_THE_CLOCK]), ..self }
+    }
+
+    /// Whether its grants end with their connections.
+    fn is_on_connections(&self) -> bool {
+        self.parameters.contains("strategy=")
     }
 
     /// The next node of a cluster whose nodes all accept writes: clients of different nodes exclude each other.
@@ -96,7 +101,14 @@ impl Subject for OnServer {
             found.inspect(|server| eprintln!("{}: {}", self.name, server.way()))
         };
         let found = self.server.get_or_try_init(find).await;
-        found.map(drop).map_err(|unavailable| Absent::because(unavailable.to_string()))
+        let server = found.map_err(|unavailable| Absent::because(unavailable.to_string()))?;
+        // A cluster of this machine's own program may be too old for the store, which then says so.
+        let may_be_old =
+            matches!(self.kind, Kind::NatsCluster(_)) && matches!(server.way(), Way::Local { .. });
+        match self.backend().await {
+            Err(error) if may_be_old => Err(Absent::because(error.to_string())),
+            _ => Ok(()),
+        }
     }
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
@@ -107,17 +119,26 @@ impl Subject for OnServer {
         Ok(Some(backend::open_in(self.url()?, namespace).await?))
     }
 
+    #[cfg(feature = "nats")]
+    async fn records(&self) -> Result<Option<AnyRecordStore>, BoxError> {
+        if !matches!(self.kind, Kind::Nats | Kind::NatsCluster(_)) {
+            return Ok(None);
+        }
+        let options = tenure_nats::NatsOptions::from_url(&self.url()?)?;
+        Ok(Some(AnyRecordStore::new(tenure_nats::NatsBackend::records(options).await?)))
+    }
+
     fn environment(&self) -> Option<Vec<(String, String)>> {
         Some(vec![(URL.to_owned(), self.url().ok()?)])
     }
 
     fn forgets(&self, hurt: Hurt) -> bool {
-        self.kind.forgets(hurt, self.parameters.contains("strategy=row-lock"))
+        self.kind.forgets(hurt, self.is_on_connections())
     }
 
     fn attempts_collide(&self) -> bool {
         matches!(self.kind, Kind::Redlock(_) | Kind::Zookeeper | Kind::ZookeeperEnsemble(_))
-            || self.parameters.contains("strategy=row-lock")
+            || self.is_on_connections()
     }
 
     fn session_timeout(&self) -> Option<Duration> {
