@@ -108,8 +108,7 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     );
     match hurt {
         Hurt::Freeze => scene.saboteur.undo(Hurt::Freeze).await?,
-        // Sentinels may have chosen another master, which would not know of later requests to the old one.
-        _ => scene.saboteur.heal().await?,
+        _ => scene.heal().await?,
     }
     let next = granted(waiter).await?;
     rises(guard.token(), next.token())?;
@@ -223,7 +222,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
         pause::settle(Duration::from_millis(pause)).await;
         ensure!(!acquiring.is_finished(), "replies were dropped, so no acquisition can succeed");
         scene.saboteur.hurt(Hurt::Cut).await?;
-        scene.saboteur.mend().await?;
+        scene.heal().await?;
         let guard = granted(acquiring).await?;
         scene.excludes(&guard).await?;
         scene.hand_on(guard).await?;
@@ -242,7 +241,7 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         pause::settle(Duration::from_millis(pause)).await;
         let early = releasing.is_finished();
         scene.saboteur.hurt(Hurt::Cut).await?;
-        scene.saboteur.mend().await?;
+        scene.heal().await?;
         let released = within(PATIENCE, "a release whose connection was reset", releasing).await??;
         ensure!(!early || released.is_err(), "replies were dropped, so no release can succeed");
         scene.released(released)?;
@@ -283,9 +282,7 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
             ));
         }
     }
-    // Sentinels may have chosen another master meanwhile, and switch to it only now. It may not know of requests to the
-    // old one until then, even of a release.
-    scene.saboteur.heal().await?;
+    scene.heal().await?;
     let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
     rises(before, next.token())?;
     next.release().await?;
@@ -368,7 +365,7 @@ async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
             within(at_most(wait), "a wait while the server is unreachable", lock.wait(wait).acquire())
                 .await?;
         ensure_matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
-        scene.saboteur.mend().await?;
+        scene.heal().await?;
         let guard = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         scene.hand_on(guard).await?;
     }
