@@ -37,7 +37,7 @@ const ATOMIC: (i64, i64, i64) = (2, 9, 21);
 const OPERATION: &str = "KV-Operation";
 /// The longest usual time to write a revision, or to write a probe and read it. Slower ones give no reading.
 const ROUND_TRIP: Duration = Duration::from_millis(250);
-/// How soon a waiter looks again for a revision that was published; each pause is twice as long as the one before.
+/// How soon a waiter looks again for a revision that was published; later pauses are up to eight times as long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A key-value bucket.
@@ -359,7 +359,7 @@ impl RecordStore for Bucket {
             while is_last(&link).await? {
                 pause = match timeout(pause, published.next()).await {
                     Ok(_another) => Duration::ZERO,
-                    Err(_) => (pause * 2).max(LOOK_AGAIN),
+                    Err(_) => (pause * 2).clamp(LOOK_AGAIN, LOOK_AGAIN * 8),
                 };
             }
             Ok(())
