@@ -3,7 +3,8 @@
 use crate::{
     Form, Need, Probe, Subject,
     any_records::RecordClient,
-    check::{Check, Stop, chain, eventually, expired, within},
+    check::{Check, Stop, chain, ensure, eventually, expired, within},
+    pause,
     saboteur::{Hurt, Saboteur},
     stopped_clock::with_slow_clock,
     victim::Victim,
@@ -14,7 +15,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Guard, Lock, Locks, StandingKind, Wakeup};
+use tenure_core::{
+    Backend, Capabilities, ClaimId, Error, Guard, Holder, Lock, Locks, Moment, StandingKind, StoreError,
+    Wakeup,
+};
 
 /// For waits that end by themselves when all is well, also with a new connection to a busy server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -98,6 +102,17 @@ impl Client {
     /// Returns the lock of this name, in the form that the case is about: see [`Case::form`](crate::Case::form).
     pub(crate) fn lock(&self, name: impl AsRef<str>) -> Lock {
         self.form.of(&self.locks, name)
+    }
+
+    /// Lists the holders of names. A cluster may be choosing a leader.
+    pub(crate) async fn list(&self, prefix: impl AsRef<str>) -> Check<Vec<Holder>> {
+        let until = Moment::now() + PATIENCE;
+        loop {
+            match self.locks.list(&prefix).await {
+                Err(Error::Unavailable { .. }) if !until.has_passed() => pause::look_again().await,
+                listed => return Ok(listed?),
+            }
+        }
     }
 
     /// Acquires a lock that is free, or soon will be.
@@ -294,8 +309,10 @@ async fn nothing_left(backend: &dyn Backend, prefix: &str) -> Check {
     eventually!(
         LEFTOVERS,
         {
-            left = backend.list(prefix).await?;
-            left.is_empty()
+            let listed = backend.list(prefix).await;
+            let is_known = !listed.as_ref().is_err_and(StoreError::is_unavailable);
+            left = if is_known { listed? } else { Vec::new() };
+            is_known && left.is_empty()
         },
         "no grant is left in the store after the case, but {left:?}"
     );
@@ -308,6 +325,18 @@ impl fmt::Debug for Client {
     }
 }
 
+/// A new client. A cluster may be choosing a leader.
 async fn open(subject: &dyn Subject) -> Check<Arc<dyn Backend>> {
-    subject.backend().await.map_err(|error| Stop::failed(format_args!("no new client: {}", chain(&*error))))
+    let until = Moment::now() + PATIENCE;
+    loop {
+        match subject.backend().await {
+            Ok(backend) => return Ok(backend),
+            Err(error) => ensure!(
+                matches!(error.downcast_ref(), Some(Error::Unavailable { .. })) && !until.has_passed(),
+                "no new client: {}",
+                chain(&*error)
+            ),
+        }
+        pause::look_again().await;
+    }
 }

@@ -15,7 +15,7 @@ impl Foreign {
     fn lock(server: &Server, lock: &str) -> Self {
         let mut program = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &server.host(), "lock", lock])
+            .args(["--dial-timeout=3m", "--endpoints", &server.host(), "lock", lock])
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()

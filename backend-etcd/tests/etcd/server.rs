@@ -1,9 +1,9 @@
 //! An etcd server of this machine, with settings that no shared one has.
 
+use crate::HANG;
 use etcd_client::{Client, ConnectOptions};
 use std::{
     fs,
-    net::TcpStream,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -48,24 +48,33 @@ impl Server {
         let (arguments, client, peer) = (arguments(&directory), ports[0], ports[1]);
         let shell = run(scheme, &directory, [client, peer], &arguments);
         let server = Self { directory, client, peer, scheme, arguments, shell };
-        server.until_serves();
+        server.until_serves(1);
         server
     }
 
     /// Ends it without warning, and starts it on the same data.
     pub(crate) fn restart(&mut self) {
         self.end();
+        let starts = self.starts();
         self.shell = run(self.scheme, &self.directory, [self.client, self.peer], &self.arguments);
-        self.until_serves();
+        self.until_serves(starts + 1);
     }
 
-    fn until_serves(&self) {
+    /// Waits until it has begun to serve so often. Its port accepts connections long before that.
+    fn until_serves(&self, starts: usize) {
         let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.client)).is_err() {
-            let log = || fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            assert!(began.elapsed() < Duration::from_mins(2), "no service: {}", log());
+        while self.starts() < starts {
+            assert!(began.elapsed() < HANG, "no service: {}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn starts(&self) -> usize {
+        self.log().matches("ready to serve client requests").count()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
     pub(crate) fn host(&self) -> String {
@@ -109,7 +118,7 @@ fn run(scheme: &str, directory: &TempDir, [client, peer]: [u16; 2], arguments: &
     Command::new("sh")
         // The end of its input ends the server too.
         .args(["-c", r#"etcd "$@" </dev/null & cat >/dev/null; kill -9 $!; wait"#, "etcd"])
-        .args(["--data-dir", &home.join("data").display().to_string(), "--log-level", "warn"])
+        .args(["--data-dir", &home.join("data").display().to_string()])
         .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
         .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("default={peers}")])

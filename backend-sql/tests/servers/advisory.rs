@@ -1,7 +1,7 @@
 //! Advisory locks.
 
 use crate::{
-    Backend, Kind, RELEASED, Table, busy,
+    Backend, Kind, LONG, RELEASED, Table, busy,
     case::cases,
     chain, claim, granted,
     lease_rows::Rows,
@@ -246,7 +246,7 @@ async fn dropped_table_is_made_again(table: &Table) {
 /// A session has the lock, and waits until it may raise the sequence. It held another name before, and shows neither that
 /// holder nor that of a program without tenure.
 async fn lock_without_a_token_has_no_holder_yet(table: &Table) {
-    let store = table.open().await;
+    let store = table.options().response_timeout(LONG).open().await.unwrap();
     let before = granted(&store, &claim("a")).await;
     assert_eq!(store.release(&before).await.unwrap(), RELEASED);
     // A token that is drawn within 10 ms of the last one raises nothing, and so waits for no other session.

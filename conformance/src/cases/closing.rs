@@ -11,7 +11,7 @@ use crate::{
     pause,
     saboteur::Hurt,
     stage::Opener,
-    stopped_clock::with_stopped_clock,
+    stopped_clock::{with_slow_clock, with_stopped_clock},
 };
 use std::time::Duration;
 use tenure_core::{Error, Guard};
@@ -62,11 +62,9 @@ async fn other_clients_still_get_wakeups(stage: &Stage) -> Check {
         let [holder, one] = clients.with_stoppable_clock().await?;
         for names in rounds {
             let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
-            let woken = with_stopped_clock("a waiter's wake-up beside a close", async {
-                guard.release().await?;
-                Ok(waiter.await??.release().await?)
-            });
-            woken.await?;
+            with_slow_clock("a release", async { Ok(guard.release().await?) }).await?;
+            let woken = with_stopped_clock("a waiter's wake-up beside a close", async { waiter.await? });
+            woken.await?.release().await?;
         }
         Ok(())
     })

@@ -115,7 +115,7 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     ensure!(!guard.is_held(), "a lost lock was revived when the server came back: {guard:?}");
     lost_with(guard.release().await)?;
     // A server that was silent so long may also end the next holder's session, just after the grant.
-    scene.released(next.release().await)?;
+    scene.released(next.release().await).await?;
     scene.end().await
 }
 
@@ -208,7 +208,7 @@ async fn server_restarted(stage: &Stage) -> Check {
     watch.await??;
     rises(first, next.token())?;
     // The next holder's session was silent too while the server was away, so it may end just after the grant.
-    scene.released(next.release().await)?;
+    scene.released(next.release().await).await?;
     scene.end().await
 }
 
@@ -244,7 +244,7 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         scene.heal().await?;
         let released = within(PATIENCE, "a release whose connection was reset", releasing).await??;
         ensure!(!early || released.is_err(), "replies were dropped, so no release can succeed");
-        scene.released(released)?;
+        scene.released(released).await?;
         let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         rises(before, next.token())?;
         next.release().await?;

@@ -13,7 +13,7 @@ use crate::{
     },
     own_runtime::in_own_runtime,
     pause,
-    stopped_clock::with_stopped_clock,
+    stopped_clock::{with_slow_clock, with_stopped_clock},
 };
 use barging::barging_bounded;
 use futures_util::FutureExt;
@@ -106,12 +106,9 @@ async fn wakes_on_release(stage: &Stage) -> Check {
             eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "one waiter's request");
             // By then it is refused and asleep.
             pause::settle(Duration::from_millis(150)).await;
-            let woken = with_stopped_clock("a waiter's wake-up", async {
-                guard.release().await?;
-                let (guard, _) = waiter.await??;
-                Ok(guard.release().await?)
-            });
-            woken.await?;
+            with_slow_clock("a release", async { Ok(guard.release().await?) }).await?;
+            let woken = with_stopped_clock("a waiter's wake-up", async { waiter.await? });
+            woken.await?.0.release().await?;
         }
         Ok(())
     })
@@ -229,7 +226,11 @@ async fn served_in(clients: &[Client], name: &str, arrival: Duration) -> Check<V
         });
         eventually!(PATIENCE, client.probe.calls().contending(name) == 1, "one waiter's request");
         // The order is that of arrival at the store, which is later than sending.
-        pause::settle(arrival).await;
+        if client.capabilities().waiting {
+            eventually!(PATIENCE, client.waiting(name).await?.len() == number, "the waiters so far");
+        } else {
+            pause::settle(arrival).await;
+        }
     }
     guard.release().await?;
     while let Some(outcome) = tasks.join_next().await {

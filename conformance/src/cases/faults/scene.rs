@@ -25,6 +25,8 @@ pub(super) struct Scene {
     pub(super) name: String,
     pub(super) standing: StandingKind,
     pub(super) saboteur: Arc<dyn Saboteur>,
+    /// The last failover before the scene, where the store may forget its grants in one.
+    last_failover: Option<u64>,
     contention: Contention,
 }
 
@@ -34,7 +36,9 @@ impl Scene {
         let [one, other] = stage.clients().await?;
         let contention = Contention::begin(stage, hurts).await?;
         let standing = stage.capabilities().standing;
-        Ok(Self { one, other, name: stage.name("a"), standing, saboteur, contention })
+        let forgets = hurts.iter().any(|hurt| stage.subject().forgets(*hurt));
+        let last_failover = if forgets { Some(saboteur.last_failover().await?) } else { None };
+        Ok(Self { one, other, name: stage.name("a"), standing, saboteur, last_failover, contention })
     }
 
     /// Another client's wait for the name, in a form that excludes every other holder.
@@ -55,7 +59,7 @@ impl Scene {
                 Ok(None) => refused = true,
                 Ok(Some(second)) => {
                     ensure!(
-                        !guard.is_held(),
+                        !guard.is_held() || self.forgot().await?,
                         "{second:?} was granted while another client holds it: {guard:?}"
                     );
                     return Ok(second.release().await?);
@@ -74,21 +78,31 @@ impl Scene {
     /// token.
     pub(super) async fn hand_on(&self, guard: Guard) -> Check<Token> {
         let before = guard.token();
-        self.released(guard.release().await)?;
+        self.released(guard.release().await).await?;
         let next = self.other.rival(&self.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         let token = next.token();
         rises(before, token)?;
-        self.released(next.release().await)?;
+        self.released(next.release().await).await?;
         Ok(token)
     }
 
-    /// Checks that the lock was released, or lost with its session, which may end when its connection does.
-    pub(super) fn released(&self, outcome: Result<(), Error>) -> Check {
+    /// Checks that the lock was released, or lost with its session, which may end when its connection does, or that a
+    /// failover made the store forget it.
+    pub(super) async fn released(&self, outcome: Result<(), Error>) -> Check {
         match (outcome, self.standing) {
             (Ok(()), _)
             | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), StandingKind::Session) => Ok(()),
+            (Err(Error::Lost { .. }), _) if self.forgot().await? => Ok(()),
             (Err(error), _) => Err(error.into()),
         }
+    }
+
+    /// Whether there was a failover that may have made the store forget grants.
+    async fn forgot(&self) -> Check<bool> {
+        Ok(match self.last_failover {
+            Some(before) => self.saboteur.last_failover().await? != before,
+            None => false,
+        })
     }
 
     /// Heals all faults, and waits until the servers agree. Sentinels may have chosen another master, and switch to it
