@@ -15,7 +15,8 @@ use tenure_core::{
 ///
 /// Each name has one key. A client reads its last revision from the stream's leader, changes the record in it, and
 /// updates that revision, which fails if another client came first. Leases end by the dates of revisions; tokens begin
-/// with them, too. Waiters of all clients are served in the order in which they came, and hear of each revision.
+/// with them, too. Waiters of all clients are served in the order in which they came, and hear of revisions. A cluster under
+/// load may lose such a message; they also ask every second.
 ///
 /// Needs NATS 2.9 or later. Cloning is cheap, and clones share the connection.
 ///

@@ -132,6 +132,7 @@ async fn held_lock_refuses_thousands_of_tries(stage: &Stage) -> Check {
 
 /// Tries this often to acquire a held lock. The last attempt waits briefly.
 async fn tries_in_vain(client: &Client, name: &str, tries: usize) -> Check {
+    let mut refused = 0;
     for number in 1..tries {
         match client.lock(name).try_acquire().await {
             Ok(second) => {
@@ -139,12 +140,14 @@ async fn tries_in_vain(client: &Client, name: &str, tries: usize) -> Check {
                     second.is_none(),
                     "attempt {number} was granted while another client holds it: {second:?}"
                 );
+                refused += 1;
             }
             // It was not granted either.
             Err(Error::Unavailable { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
+    ensure!(refused > 0, "none of {tries} attempts got an answer while another client holds the lock");
     let waited = client.lock(name).wait(Duration::from_millis(5)).acquire().await;
     ensure_matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
     Ok(())

@@ -217,6 +217,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
     // In each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
     for pause in [0, 1, 5, 20, 100] {
+        scene.next_round().await?;
         scene.saboteur.hurt(Hurt::DropReplies).await?;
         let acquiring = waits(scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE));
         pause::settle(Duration::from_millis(pause)).await;
@@ -234,6 +235,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
 async fn connection_reset_mid_release(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
     for pause in [0, 1, 5, 20, 100] {
+        scene.next_round().await?;
         let guard = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         let before = guard.token();
         scene.saboteur.hurt(Hurt::DropReplies).await?;
@@ -349,6 +351,7 @@ async fn client_frozen_past_lease(stage: &Stage) -> Check {
 async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Refuse, Hurt::HalfOpen, Hurt::Cut]).await?;
     for hangs in [false, true] {
+        scene.next_round().await?;
         if hangs {
             scene.saboteur.hurt(Hurt::HalfOpen).await?;
         } else {

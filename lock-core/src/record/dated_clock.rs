@@ -137,7 +137,8 @@ impl<V: PartialEq> DatedClock<V> {
     ///
     /// # Errors
     ///
-    /// Those of `read` and `probe`, and [`StoreError::unavailable`] if the store takes too long to write and read a probe.
+    /// Those of `read` and `probe`, and [`StoreError::unavailable`] if for 5 s the store takes too long to write and read a
+    /// probe.
     pub async fn timed<T, R, M>(
         &self,
         read: impl Fn() -> R,
@@ -329,7 +330,10 @@ mod tests {
     async fn slow_store_tells_no_time() {
         let scene = Scene::new(1.0, SECOND);
         scene.way.set(SECOND);
+        let asked = Moment::now();
         assert!(scene.read().await.unwrap_err().is_unavailable());
+        let took = Moment::now().since(asked);
+        assert!(PATIENCE <= took && took < PATIENCE + SECOND * 4, "{took:?}");
         assert!(1 < scene.probes.get());
     }
 

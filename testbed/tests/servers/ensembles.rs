@@ -51,9 +51,12 @@ async fn important(server: &Server) -> Member {
     let before: Vec<_> = members.iter().map(arrived).collect();
     // Longer than any chatter that passes in the same time.
     let text = "x".repeat(10_000);
-    while client(server).await.put(&text).await.is_err() {
-        pause::look_again().await;
-    }
+    let writing = async {
+        while client(server).await.put(&text).await.is_err() {
+            pause::look_again().await;
+        }
+    };
+    within(Box::pin(writing)).await;
     let written = members.iter().zip(before).find(|(member, before)| arrived(member) >= before + 10_000);
     written.unwrap_or_else(|| panic!("no member of {members:?} was written to")).0.clone()
 }

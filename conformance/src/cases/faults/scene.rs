@@ -7,7 +7,13 @@ use crate::{
     pause,
     saboteur::{Hurt, Saboteur},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tenure_core::{Error, Guard, LossCause, Moment, StandingKind, Token};
 use tokio::task::JoinHandle;
 
@@ -25,8 +31,8 @@ pub(super) struct Scene {
     pub(super) name: String,
     pub(super) standing: StandingKind,
     pub(super) saboteur: Arc<dyn Saboteur>,
-    /// The last failover before the scene, where the store may forget its grants in one.
-    last_failover: Option<u64>,
+    /// The last failover that no longer matters, where the store may forget its grants in one.
+    last_failover: Option<AtomicU64>,
     contention: Contention,
 }
 
@@ -37,7 +43,7 @@ impl Scene {
         let contention = Contention::begin(stage, hurts).await?;
         let standing = stage.capabilities().standing;
         let forgets = hurts.iter().any(|hurt| stage.subject().forgets(*hurt));
-        let last_failover = if forgets { Some(saboteur.last_failover().await?) } else { None };
+        let last_failover = if forgets { Some(saboteur.last_failover().await?.into()) } else { None };
         Ok(Self { one, other, name: stage.name("a"), standing, saboteur, last_failover, contention })
     }
 
@@ -92,17 +98,29 @@ impl Scene {
         match (outcome, self.standing) {
             (Ok(()), _)
             | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), StandingKind::Session) => Ok(()),
-            (Err(Error::Lost { .. }), _) if self.forgot().await? => Ok(()),
+            (Err(Error::Lost { cause: LossCause::Forgotten | LossCause::TakenOver, .. }), _)
+                if self.forgot().await? =>
+            {
+                Ok(())
+            }
             (Err(error), _) => Err(error.into()),
         }
     }
 
     /// Whether there was a failover that may have made the store forget grants.
     async fn forgot(&self) -> Check<bool> {
-        Ok(match self.last_failover {
-            Some(before) => self.saboteur.last_failover().await? != before,
+        Ok(match &self.last_failover {
+            Some(before) => self.saboteur.last_failover().await? != before.load(Ordering::Relaxed),
             None => false,
         })
+    }
+
+    /// Goes on to the next round: failovers so far no longer excuse anything.
+    pub(super) async fn next_round(&self) -> Check {
+        if let Some(before) = &self.last_failover {
+            before.store(self.saboteur.last_failover().await?, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Heals all faults, and waits until the servers agree. Sentinels may have chosen another master, and switch to it
