@@ -15,6 +15,7 @@ impl Explained {
         Self { what, source: Said(source) }
     }
 
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn no_connection(source: sqlx::Error) -> Self {
         let source = Said(source);
         Self { what: format!("no connection: {source}"), source }
@@ -41,7 +42,7 @@ impl Error for Said {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "mysql", feature = "postgres")))]
 mod tests {
     use super::*;
 

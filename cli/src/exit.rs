@@ -1,6 +1,9 @@
 //! How `tenure` ends: its exit codes and its messages, in one place.
 
-use crate::stderr::{self, Volume, detail, say};
+use crate::{
+    people::plain,
+    stderr::{self, Volume, detail, say},
+};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::{
     env,
@@ -162,6 +165,8 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
         say(&format!("no command; {AFTER_DASHES}"));
     } else if let Some(word) = word_of_a_command(error) {
         say(&format!("unexpected argument {word:?}; {AFTER_DASHES}"));
+    } else if let Some(text) = error.to_string().strip_prefix("error: ") {
+        say(&in_our_form(text));
     } else {
         // A help text that is not read to its end is not a failure. Nothing is held yet, so this may block.
         let _ = error.print();
@@ -170,6 +175,13 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
 }
 
 const AFTER_DASHES: &str = "write the command after the name and \"--\": NAME -- COMMAND";
+
+/// The text of a clap error without the tip to pass a misspelt option as a value, and without characters that could
+/// upset a terminal.
+fn in_our_form(text: &str) -> String {
+    let lines = text.trim_end().lines().filter(|line| !line.contains(" as a value, use '-- "));
+    lines.map(plain).collect::<Vec<_>>().join("\n")
+}
 
 /// The argument that is probably part of a command without `--` before it.
 fn word_of_a_command(error: &clap::Error) -> Option<&str> {

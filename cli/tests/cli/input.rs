@@ -56,7 +56,7 @@ fn contradictory_options_are_refused() {
         ] {
             let said = refused(&args);
             let first = said.lines().next().unwrap();
-            assert!(first.starts_with("error: the argument '--"), "{args:?}: {said}");
+            assert!(first.starts_with("tenure: the argument '--"), "{args:?}: {said}");
             assert!(first.contains(" cannot be used with '--"), "{args:?}: {said}");
             assert!(first.contains(one[0]) && first.contains(other[0]), "{args:?}: {said}");
             assert!(said.contains("\nUsage: tenure") && said.contains("try '--help'"), "{args:?}: {said}");
