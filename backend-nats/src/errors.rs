@@ -1,6 +1,9 @@
 //! The meaning of the client's errors.
 
-use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::{
+    ErrorCode,
+    context::{RequestError, RequestErrorKind},
+};
 use std::error::Error;
 use tenure_core::StoreError;
 
@@ -36,10 +39,22 @@ struct Explained {
     said: String,
 }
 
+/// A guess. A server that has just started says the same.
+const NO_JETSTREAM: &str =
+    "JetStream does not answer; if it is off for this server or account, turn it on (nats-server -js)";
+
+fn lacks_jetstream(error: &(dyn Error + 'static)) -> bool {
+    let request = error.downcast_ref::<RequestError>();
+    let lacks = request.is_some_and(|request| request.kind() == RequestErrorKind::NoResponders);
+    lacks || error.source().is_some_and(lacks_jetstream)
+}
+
 /// For requests without an answer. The server reports a forbidden one in a message of its own.
 pub(crate) fn unanswered(error: impl Into<Box<dyn Error + Send + Sync>>, said: Option<String>) -> StoreError {
     let error = error.into();
-    let Some(said) = said else { return StoreError::unavailable(error) };
+    let Some(said) = said else {
+        return StoreError::unavailable(if lacks_jetstream(&*error) { NO_JETSTREAM.into() } else { error });
+    };
     let explained = Explained { what: error.to_string(), said };
     if explained.said.to_ascii_lowercase().contains("permissions violation") {
         StoreError::failed(explained)
@@ -48,13 +63,17 @@ pub(crate) fn unanswered(error: impl Into<Box<dyn Error + Send + Sync>>, said: O
     }
 }
 
-/// Why there is no connection. A server that refuses the user, or whose certificate is refused, will do so again.
+/// Explains why there is no connection. A server that refuses the user, or whose certificate is refused, will do so again.
 pub(crate) fn not_connected(error: async_nats::ConnectError) -> StoreError {
-    use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation, ServerParse, Tls};
+    use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation, ServerParse, TimedOut, Tls};
 
     match error.kind() {
         Authentication | AuthorizationViolation | ServerParse | Tls => StoreError::failed(error),
-        _ => StoreError::unavailable(error),
+        TimedOut => StoreError::unavailable("no server answered in time"),
+        kind => {
+            let why = error.source().map_or_else(|| kind.to_string(), ToString::to_string);
+            StoreError::unavailable(format!("no connection: {why}"))
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) async fn run(
     if let Some(lost) = held.lost_error() {
         // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);
-        tell(&ended(&lost));
+        tell(&format!("{}\n  the command was not started", ended(&lost)));
         return Ok(Ending::Lost);
     }
     job.resume();
@@ -90,9 +90,7 @@ pub(crate) async fn run(
 fn ended(lost: &Error) -> String {
     match lost {
         Error::Lost { name, store, cause: LossCause::MaxHold, .. } => {
-            format!(
-                "lock {name:?} in {store} reached --max-hold: ending the command, then releasing the lock"
-            )
+            format!("lock {name:?} in {store} reached --max-hold and is released after the command has ended")
         }
         lost => lost.to_string(),
     }
@@ -129,7 +127,8 @@ async fn attend(
             && let Some(lost) = held.lost_error()
         {
             end = Some(End::begin(job, kill_after));
-            tell(&ended(&lost));
+            let after = humantime::format_duration(kill_after);
+            tell(&format!("{}\n  ending the command: SIGTERM now, SIGKILL after {after}", ended(&lost)));
         }
         match event {
             Event::Lost | Event::Look => {}

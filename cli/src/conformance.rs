@@ -50,7 +50,7 @@ pub(crate) async fn conformance(store: &args::Store, args: &args::Conformance) -
     stderr::written().await;
     backend.close().await;
     if report.entries.is_empty() {
-        return Err(Failure::Usage(format!("no case name contains {:?}", args.filter)));
+        return Err(Failure::Usage(format!("no case of the suite has {:?} in its name", args.filter)));
     }
     exit::print(&report.to_string())?;
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

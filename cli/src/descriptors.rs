@@ -14,7 +14,8 @@ pub(crate) fn check() -> Result<(), Failure> {
     let stderr = io::stderr();
     let opened =
         (0..ENOUGH).map(|_| stderr.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<OwnedFd>>>();
-    let refused =
-        format!("cannot open {ENOUGH} files at once, as tenure may need; raise the limit (ulimit -n)");
+    let refused = format!(
+        "tenure may need {ENOUGH} open files, and this process may open fewer; raise the limit (ulimit -n)"
+    );
     opened.map(drop).map_err(|error| Failure::system(refused, error))
 }

@@ -174,13 +174,14 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-const AFTER_DASHES: &str = "write the command after the name and \"--\": NAME -- COMMAND";
+const AFTER_DASHES: &str = "put \"--\" between the name and the command: NAME -- COMMAND";
 
 /// The text of a clap error without the tip to pass a misspelt option as a value, and without characters that could
 /// upset a terminal.
 fn in_our_form(text: &str) -> String {
     let lines = text.trim_end().lines().filter(|line| !line.contains(" as a value, use '-- "));
-    lines.map(plain).collect::<Vec<_>>().join("\n")
+    let text = lines.map(plain).collect::<Vec<_>>().join("\n");
+    text.replace("\n\n\n", "\n\n")
 }
 
 /// The argument that is probably part of a command without `--` before it.

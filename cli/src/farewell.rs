@@ -54,9 +54,12 @@ pub(crate) async fn farewell(
                 format!("its lease expires, in at most {}", humantime::format_duration(lease))
             }
         };
-        let why =
-            failed.as_ref().map_or_else(|| format!("{} does not answer", locks.store()), Error::to_string);
-        stderr::say(&format!("{ended}{} may stay held until {until}: {why}", quoted(names)));
+        let why = match &failed {
+            None => format!(", because {} does not answer", locks.store()),
+            Some(error) => format!(": {error}"),
+        };
+        let lock = if names.len() == 1 { "lock" } else { "locks" };
+        stderr::say(&format!("{ended}{lock} {} may stay held until {until}{why}", quoted(names)));
         exit::causes(failed.as_ref());
     }
     outcome

@@ -93,8 +93,7 @@ async fn news(latch: &Latch, args::LatchOf { name, parties }: &args::LatchOf) ->
     match latch.missing().await {
         Ok(0) => format!("waiting for latch {name:?}: all parties have counted down"),
         Ok(missing) => format!("waiting for latch {name:?}: {}", are_missing(missing, *parties)),
-        Err(error) if error.is_retryable() => format!("waiting for latch {name:?}: {error}"),
-        Err(_) => format!("waiting for latch {name:?}"),
+        Err(error) => format!("waiting for latch {name:?}{}", waiting::outage(&error)),
     }
 }
 

@@ -18,8 +18,12 @@ pub(crate) fn pages(args: &args::Man) -> Result<ExitCode, Failure> {
     let command = Args::command();
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let topics = [&examples, &args::urls(), args::EXIT_CODES].join("\n\n");
-    clap_mangen::generate_to(command.after_long_help(topics), &args.directory)
-        .map_err(|error| Failure::system("cannot write the manual pages", error))?;
+    clap_mangen::generate_to(command.after_long_help(topics), &args.directory).map_err(|error| {
+        Failure::system(
+            format!("cannot write the manual pages to {}", crate::store::quoted(&args.directory)),
+            error,
+        )
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

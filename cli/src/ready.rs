@@ -36,7 +36,12 @@ impl Port {
             let port = TcpListener::from_std(port)?;
             Ok((port.local_addr()?, port))
         };
-        let failed = |error| Failure::system(format!("cannot listen on {address}"), error);
+        let failed = |error| {
+            Failure::system(
+                format!("cannot listen on {address}; if another program uses it, give another --ready-port"),
+                error,
+            )
+        };
         let (address, port) = open().map_err(failed)?;
         if stderr::volume() == Volume::Everything {
             stderr::mention(&format!("listening on http://{address}/"));

@@ -16,8 +16,9 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
     let holders = holders?;
     if !args.force && !holders.is_empty() {
         let text = format!(
-            "lock {name:?} is held; its holder may still be at work, and notices a forced release only at its next \
-             renewal; to release the lock anyway, add --force"
+            "lock {name:?} in {} is held, and was not released; its holder may still be at work. To release it anyway, \
+             add --force: the holder notices at its next renewal",
+            locks.store()
         );
         return Err(Failure::Chosen(exit::USAGE, Box::new(Failure::Busy(text, holders))));
     }

@@ -72,7 +72,7 @@ async fn take(locks: &Locks, wait: Option<Duration>, args: &args::Run) -> Result
         None => locks.lock(name),
     }));
     let all = all.with(|lock| with_options(lock, &args.hold, args.max_hold, args.at_least, &args.command));
-    if args.limit.once {
+    if args.limit.longest().is_some_and(|wait| wait.is_zero()) {
         let Some(held) = all.try_acquire().await? else {
             let text = match &*args.names {
                 [name] => format!("lock {name:?} in {} is busy", locks.store()),
@@ -96,7 +96,15 @@ async fn take(locks: &Locks, wait: Option<Duration>, args: &args::Run) -> Result
     let lacks_holders = matches!(&outcome, Err(Error::Timeout { holders, .. }) if holders.is_empty());
     match outcome {
         Err(error) if lacks_holders => {
-            Err(Failure::Busy(error.to_string(), holders(locks, &args.names).await))
+            let holders = holders(locks, &args.names).await;
+            let text = match error {
+                Error::Timeout { name, store, waited, .. } if !holders.is_empty() => {
+                    let waited = humantime::format_duration(waited);
+                    format!("lock {name:?} in {store} was not acquired within {waited}")
+                }
+                error => error.to_string(),
+            };
+            Err(Failure::Busy(text, holders))
         }
         outcome => Ok(outcome?),
     }

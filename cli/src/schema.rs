@@ -29,7 +29,7 @@ pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         (_, Dialect::Sqlite) => {
-            let text = "SQLite has lease rows alone; use --strategy lease-row";
+            let text = "SQLite supports only --strategy lease-row";
             return Err(Failure::Usage(text.to_owned()));
         }
         (Strategy::RowLock, Dialect::Postgres) => tenure_sql::postgres_row_schema,

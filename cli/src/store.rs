@@ -141,7 +141,7 @@ impl Url {
         }
         match self.variable {
             Some(variable) if matches!(error, Error::Store { .. }) => {
-                let text = format!("the password is from {variable}; unset that if it is for another server");
+                let text = format!("the URL has no password, so tenure used the one in {variable}");
                 Failure::Noted(Box::new(error.into()), text)
             }
             _ => error.into(),
@@ -169,8 +169,8 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
                 // At a terminal there is a person, who knows that the machine is one of many.
                 // Also with --quiet: jobs on other machines may overlap.
                 stderr::say(&format!(
-                    "no store is given, so locks exclude only this user's processes on this machine; give one with \
-                     --store or TENURE_STORE (for this file: {})",
+                    "no store is given, so locks exclude only your own processes on this machine; name a shared store \
+                     with --store or TENURE_STORE (to keep this file without this warning: TENURE_STORE={})",
                     plain(&url)
                 ));
             }
@@ -238,8 +238,8 @@ fn named_in_environment() -> Result<Named, Failure> {
         }
         (None, Some(file)) => Ok(Named::File(file.into())),
         (None, None) => Err(Failure::Usage(format!(
-            "{which} empty; give a store with --store or --store-file, or unset {URL} and {FILE} to use this user's \
-             own SQLite file. Under `tenure run` or `tenure elect`, add --keep-store to that command"
+            "{which} empty. Under `tenure run` or `tenure elect`, add --keep-store to the outer command. Otherwise, give \
+             --store or --store-file, or unset {URL} and {FILE} to use your own SQLite file"
         ))),
     }
 }

@@ -7,6 +7,7 @@ use crate::{
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::{
     convert::Infallible,
+    env,
     future::pending,
     io::{self, IsTerminal},
     time::Duration,
@@ -45,7 +46,8 @@ pub(crate) async fn tell(news: impl AsyncFn() -> String) -> Infallible {
         return pending().await;
     }
     let stderr = io::stderr();
-    if stderr.is_terminal() && tcgetpgrp(&stderr) == Ok(getpgrp()) {
+    let can_move = env::var_os("TERM").is_some_and(|term| term != "dumb");
+    if can_move && stderr.is_terminal() && tcgetpgrp(&stderr) == Ok(getpgrp()) {
         moving_line(news).await
     } else {
         lines(news).await
@@ -98,8 +100,17 @@ fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
             format!("waiting for {name:?}: held by {holder}{lease}")
         }
         Ok(holders) => format!("waiting for {name:?}: held by {} holders", holders.len()),
-        Err(error) if error.is_retryable() => format!("waiting for {name:?}: {error}"),
-        Err(_) => format!("waiting for {name:?}"),
+        Err(error) => format!("waiting for {name:?}{}", outage(error)),
+    }
+}
+
+/// The end of a line about a wait: the store's outage, if that is what the error is about.
+pub(crate) fn outage(error: &Error) -> String {
+    match error {
+        Error::Unavailable { store, source, .. } => {
+            format!(": {store} is unavailable: {source}; trying again")
+        }
+        _ => String::new(),
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) fn show() {
     };
     let is_shown = move |event: &Metadata<'_>| match *event.level() {
         _ if repeats_a_password(event) => false,
+        // It repeats an outage in other words.
+        _ if event.target().starts_with("zookeeper_client") => false,
         Level::ERROR => false,
         Level::WARN => true,
         _ => *event.level() <= level && event.target().starts_with("tenure"),
@@ -53,17 +55,18 @@ fn repeats_a_password(event: &Metadata<'_>) -> bool {
 /// The least time between two equal warnings. During a long outage the store is asked many times.
 pub(crate) const AGAIN: Duration = Duration::from_mins(1);
 
-/// The last warning, and when it was shown.
-static LAST: Mutex<Option<(Vec<u8>, Instant)>> = Mutex::new(None);
+/// The warnings of the last minute, and when each was shown.
+static SHOWN: Mutex<Vec<(Vec<u8>, Instant)>> = Mutex::new(Vec::new());
 
 /// Each event arrives in one write.
 struct Lines;
 
 impl io::Write for Lines {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref().is_none_or(|(told, at)| told != lines || at.elapsed() >= AGAIN) {
-            *last = Some((lines.to_vec(), Instant::now()));
+        let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.retain(|(_, at)| at.elapsed() < AGAIN);
+        if shown.iter().all(|(warning, _)| warning != lines) {
+            shown.push((lines.to_vec(), Instant::now()));
             stderr::write(lines.to_vec());
         }
         Ok(lines.len())

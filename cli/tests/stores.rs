@@ -16,7 +16,7 @@ const HERE: &str = include_str!("stores.rs");
 // The recipe begins.
 /// Brings the schema to version 3, and returns how many steps that took. `version` stands for a table.
 async fn migrate(locks: &Locks, version: &AtomicU32) -> Result<u32, Error> {
-    let lock = locks.lock("migrations").wait(Duration::from_secs(300)); // `Error::Timeout` names the holder
+    let lock = locks.lock("migrations").wait(Duration::from_mins(5)); // `Error::Timeout` names the holder
     lock.run(|hold| async move {
         let mut steps = 0;
         // Read under the lock: another replica may have migrated while this one waited.

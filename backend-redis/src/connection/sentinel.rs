@@ -281,7 +281,7 @@ impl Sentinels {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("MASTER").arg(&self.service);
         let answer = ask.query_async(&mut connection).await?;
-        known(&answer).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "it is not a sentinel").into())
+        known(&answer).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "not a sentinel").into())
     }
 }
 
@@ -299,8 +299,10 @@ impl Failed {
         self.unknown |= detail.contains("No such master");
         self.silent |= error.is_io_error() || error.is_timeout() || Trouble::of(error).may_pass();
         self.reasons.push(match Trouble::of(error) {
-            Trouble::Silent => format!("{sentinel}: no answer in time"),
-            _ if detail.contains("unknown command") => format!("{sentinel}: it is not a sentinel"),
+            Trouble::Silent => format!("{sentinel} did not answer in time"),
+            _ if detail.contains("unknown command") => {
+                format!("{sentinel} is not a sentinel (their usual port is 26379)")
+            }
             _ => format!("{sentinel}: {}", words(error)),
         });
     }

@@ -216,7 +216,7 @@ async fn what_a_person_may_get_wrong() {
     assert!(text.contains("no sentinel knows this service") && text.contains("\"another\""), "{text}");
     let (master, replicas) = roles(&server).await;
     let (error, text) = refusal(&format!("redis+sentinel://{}/tenure", master.address())).await;
-    assert!(matches!(error, Error::Store { .. }) && text.contains("it is not a sentinel"), "{text}");
+    assert!(matches!(error, Error::Store { .. }) && text.contains("is not a sentinel"), "{text}");
     let (error, text) = refusal("redis+sentinel://127.0.0.1:1/tenure").await;
     assert!(matches!(error, Error::Unavailable { .. }) && text.contains("127.0.0.1:1"), "{text}");
     let (error, text) = refusal(&replicas[0].url()).await;

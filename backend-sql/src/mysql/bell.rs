@@ -173,7 +173,7 @@ async fn connect(server: &MySql) -> Result<(MySqlConnection, Bell), StoreError> 
         Ok((connection, locked))
     };
     let longest = server.options.connect_timeout;
-    match in_time(longest, &server.store, connecting.map_err(|error| server.said(error))).await? {
+    match in_time(longest, connecting.map_err(|error| server.said(error))).await? {
         (connection, Some(1)) => Ok((connection, bell)),
         _ => Err(StoreError::failed("the server gave no user-level lock")),
     }

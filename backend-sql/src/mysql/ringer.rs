@@ -102,7 +102,7 @@ async fn ring(
         Some(connection) => connection,
         none => {
             let connecting = server.open_bare().map_err(|error| server.said(error));
-            none.insert(in_time(server.options.connect_timeout, &server.store, connecting).await?)
+            none.insert(in_time(server.options.connect_timeout, connecting).await?)
         }
     };
     let longest = server.options.response_timeout;

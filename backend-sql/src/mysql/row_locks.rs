@@ -164,7 +164,7 @@ impl SessionRequests for MySqlRowLocks {
             prepared.map_err(|error| self.server.explain(error))?;
             Ok(connection)
         };
-        in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
+        in_time(self.server.options.connect_timeout, connecting).await
     }
 
     async fn take(

@@ -237,7 +237,7 @@ impl Server for MySql {
                 Err(error) => Err(self.explain(error)),
             }
         };
-        let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
+        let (mut connection, found) = in_time(*connect_timeout, connecting).await?;
         if !found {
             if !create_table {
                 return Err(StoreError::failed(errors::missing_table(&self.origin())));

@@ -217,7 +217,7 @@ impl SessionRequests for PostgresAdvisoryLocks {
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
         let connecting = self.server.session_for_locks(&self.statements.prepare, self.open());
-        in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
+        in_time(self.server.options.connect_timeout, connecting).await
     }
 
     async fn take(

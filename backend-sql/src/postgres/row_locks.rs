@@ -110,7 +110,7 @@ impl SessionRequests for PostgresRowLocks {
             }
             self.server.session_for_locks(&self.statements.prepare, self.open()).await
         };
-        in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
+        in_time(self.server.options.connect_timeout, connecting).await
     }
 
     async fn take(

@@ -346,7 +346,7 @@ impl Server for Postgres {
             self.check_prefix(&mut connection).await?;
             Ok((connection, found))
         };
-        let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
+        let (mut connection, found) = in_time(*connect_timeout, connecting).await?;
         if !found {
             if !create_table {
                 return Err(StoreError::failed(errors::missing_table(&self.origin())));

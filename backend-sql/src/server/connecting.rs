@@ -16,10 +16,9 @@ pub(crate) fn place(host: &str, port: u16, socket: Option<&PathBuf>) -> String {
 /// Gives up on a connection that is not made in time.
 pub(crate) async fn in_time<C>(
     longest: Duration,
-    store: &str,
     connecting: impl Future<Output = Result<C, StoreError>>,
 ) -> Result<C, StoreError> {
-    let late = |_| StoreError::unavailable(format!("no connection to {store} within {longest:?}"));
+    let late = |_| StoreError::unavailable(format!("no connection within {longest:?}"));
     tokio::time::timeout(longest, connecting).await.map_err(late)?
 }
 

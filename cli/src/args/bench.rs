@@ -4,16 +4,16 @@ use super::common::number;
 use clap::ValueHint;
 use std::{path::PathBuf, time::Duration};
 
-/// Measure how fast a store is, compared with its bare round trip
+/// Measure how fast a store is, compared with its smallest request
 ///
 /// Writes to the store: it acquires and releases locks whose names begin with tenure-bench/ and a random number, and
 /// touches no other name. At the end, and after Ctrl-C, it releases everything. Redis and databases remember the last
 /// token of each name, so some 70 keys or rows stay for a day.
 ///
-/// Prints a line for each of five workloads: the smallest request, which looks up a name's holder; one task that
-/// acquires and releases a lock, both timed together; many tasks that do so at once, each with its own name; 16 tasks
-/// that compete for one name, timed until the grant; and two clients that hand a lock back and forth, timed from the
-/// release to the next grant. Exits with 69 if a request fails.
+/// Prints a line for each of five workloads. "round trip" looks up a name's holder, which is the smallest request. One
+/// task acquires and releases a lock, both timed together. Many tasks do so at once, each with its own name. 16 tasks
+/// compete for one name, timed until the grant. Two clients hand a lock back and forth, timed from the release to the
+/// next grant. Exits with 69 if a request fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     /// Seconds for each of the five workloads, which take turns

@@ -11,7 +11,7 @@ use tenure::{HolderInfo, lease};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Limit {
-    /// Exit with 75 instead of waiting, or with 69 if the store is unavailable
+    /// Do not wait: exit with 75 at once, or with 69 if the store is unavailable
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) once: bool,
     /// Wait at most this long, then exit with 75, or with 69 if the store is unavailable [default: for ever]

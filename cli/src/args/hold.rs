@@ -41,11 +41,11 @@ pub(crate) struct Run {
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
-    /// A machine whose clock is behind then does not repeat a short job of cron: it finds the lock still held. Give a
-    /// time longer than the clocks differ and shorter than the pause between two runs. `tenure` exits when COMMAND
-    /// ends: the store keeps the lock, and still shows the ended process as its holder, by default labelled `COMMAND,
-    /// for at least 1m`. --at-least takes one name only, and fails with ZooKeeper, etcd, row locks and advisory locks,
-    /// which end with a session.
+    /// Keeps a machine whose clock is behind from repeating a short cron job: it finds the lock still held. Give a time
+    /// longer than the difference between the clocks and shorter than the interval between two runs. `tenure` exits when
+    /// COMMAND ends: the store keeps the lock, and still shows the ended process as its holder, by default labelled
+    /// `COMMAND, for at least 1m`. --at-least takes one name only, and fails with ZooKeeper, etcd, row locks and advisory
+    /// locks, which end with a session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,
 }
@@ -62,6 +62,7 @@ pub(crate) struct Run {
 /// If $NOTIFY_SOCKET is set, as by systemd with Type=notify, the service manager learns that this candidate takes part
 /// and whether it leads. With WatchdogSec=, `tenure` also pings the watchdog.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = ELECT_EXAMPLE)]
 pub(crate) struct Elect {
     /// The election's name: 1 to 200 bytes without control characters
     pub(crate) name: Name,
@@ -70,9 +71,9 @@ pub(crate) struct Elect {
     pub(crate) command: Vec<OsString>,
     /// Answer HTTP health probes at this port with 200 or 503
     ///
-    /// /live returns 200 while this process works, /ready once it has reached the store and takes part, /leader (and
-    /// any other path) while it leads. A PORT alone listens on 127.0.0.1. If clients come from other machines, as in a
-    /// pod, give an address too: 0.0.0.0:8089 or [::]:8089.
+    /// /live returns 200 while this process can answer, /ready once it has reached the store and takes part, /leader
+    /// (and any other path) while it leads. With a PORT alone, `tenure` listens on 127.0.0.1. If probes come from other
+    /// machines, as in a pod, give an address too: 0.0.0.0:8089 or [::]:8089.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
     pub(crate) ready_port: Option<SocketAddr>,
     #[command(flatten)]
@@ -89,19 +90,20 @@ pub(crate) struct HoldOptions {
     /// How long the store keeps the lock without a renewal [default: 30s]
     ///
     /// `tenure` renews the lease three times in that time. If this machine dies, another client can acquire the lock
-    /// once the lease expires.
+    /// once the lease expires. ZooKeeper and etcd use session_timeout= of the URL instead; row locks and advisory locks
+    /// end with their connection.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// Describe this holder in `tenure ls` [default: the command's name]
     #[arg(long, value_name = "TEXT", value_parser = label)]
     pub(crate) label: Option<String>,
-    /// If the lock is lost, send SIGKILL this long after SIGTERM
+    /// If the lock is lost or --max-hold passes, send SIGKILL this long after SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// Pass the store to COMMAND in TENURE_STORE or TENURE_STORE_FILE
     ///
-    /// Otherwise, if you named a store, COMMAND gets them empty: it sees no password, and a `tenure` that it calls exits
-    /// with 64 instead of using another store.
+    /// Without it, if you named a store, both variables are empty for COMMAND: it sees no password in them, and a
+    /// `tenure` that it calls exits with 64 instead of using another store.
     #[arg(long)]
     pub(crate) keep_store: bool,
 }
@@ -119,4 +121,9 @@ Examples:
   tenure run --try --at-least 1m job -- ./job     once, even if the machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
-Exit codes: COMMAND's own, 75 if the lock is not free, 79 if it was lost or --max-hold passed";
+Exit codes: COMMAND's own; 75 if the lock is not free; 79 if it was lost or --max-hold passed; others: tenure help
+exit-codes";
+
+const ELECT_EXAMPLE: &str = "\
+Example:
+  tenure elect scheduler --label \"$(hostname)\" -- /opt/shop/scheduler";

@@ -5,8 +5,8 @@ use tenure::Name;
 
 /// Wait until a lock is free, without acquiring it
 ///
-/// Polls the store, in the end once a second, so it may miss a short gap between two holders. Another client may
-/// acquire the lock at any time: to exclude others, use `tenure run`.
+/// Polls the store, at first often, later about once a second, so it may miss a short gap between two holders. Another
+/// client may acquire the lock at any time: to exclude others, use `tenure run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
     /// The lock's name
@@ -17,14 +17,14 @@ pub(crate) struct Wait {
 
 /// List the holders of all locks
 ///
-/// Prints one line for each holder, sorted by name. If all locks are free, prints nothing and exits with 0. With
-/// --waiting, the waiters for a held name follow its holders.
+/// Prints one line for each holder, sorted by name. If all locks are free, the list is empty and the exit code 0.
+/// With --waiting, the waiters for a held name follow its holders.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// List only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Also list waiters in order; needs a store with a queue
+    /// Also list waiters in order (Redis, databases: with fair=true)
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Refresh the list every second, until Ctrl-C
@@ -42,7 +42,7 @@ pub(crate) struct Ls {
 pub(crate) struct Show {
     /// The lock's name
     pub(crate) name: Name,
-    /// Also show waiters in order; needs a store with a queue
+    /// Also show waiters in order (Redis, databases: with fair=true)
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Print a JSON array, for programs
@@ -52,8 +52,8 @@ pub(crate) struct Show {
 
 /// Release a lock by force, even if another client holds it
 ///
-/// The holder learns of the loss at its next renewal, at most a third of its lease later, and works on until then. If
-/// the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force, names the
+/// The holder learns of the loss at its next renewal, at most a third of its lease later, and keeps working until
+/// then. If the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force, names the
 /// holder, releases nothing and exits with 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {

@@ -21,8 +21,8 @@ pub(crate) struct Ping {
 
 /// Test a store with tenure's contract suite
 ///
-/// Prints a table of the cases that passed, failed or were skipped, and why. Uses its own namespace, so it never
-/// touches locks in use. Exits with 1 if a case fails.
+/// Prints how many cases passed and failed, and which were ignored because the store lacks a feature. Uses its own
+/// namespace, so it touches no lock in use, but it loads the store and may take minutes. Exits with 1 if a case fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Conformance {
     /// Run only cases whose names contain this, such as waiting or sqlite::lease
@@ -30,7 +30,7 @@ pub(crate) struct Conformance {
     pub(crate) filter: String,
 }
 
-/// Print the SQL that creates a database's tables, to run it by hand
+/// Print the SQL that creates tenure's tables, to run it by hand
 #[derive(Debug, clap::Args)]
 pub(crate) struct Schema {
     /// The database
@@ -38,7 +38,7 @@ pub(crate) struct Schema {
     /// How the database stores a lock
     #[arg(long, default_value = "lease-row")]
     pub(crate) strategy: Strategy,
-    /// Table, as in table= of the store's URL; on a server also SCHEMA.TABLE
+    /// Name of the table, as table= in the URL; on a server also SCHEMA.TABLE
     #[arg(long)]
     pub(crate) table: Option<String>,
 }
@@ -68,7 +68,7 @@ pub(crate) enum Strategy {
     LeaseRow,
     /// A row lock of an open transaction
     RowLock,
-    /// A lock of the server's own: `pg_advisory_lock`, `GET_LOCK`
+    /// The server's own named lock: pg_advisory_lock, GET_LOCK
     Advisory,
 }
 
@@ -77,6 +77,6 @@ pub(crate) enum Strategy {
 pub(crate) enum Dialect {
     Sqlite,
     Postgres,
-    /// `MariaDB` too
+    /// MySQL and MariaDB
     Mysql,
 }

@@ -18,12 +18,12 @@ Exit codes
   69
       the store is unavailable, failed, or lacks this feature; or clients disagree on --permits or --parties
   74
-      the operating system refused a process, a write or a port
+      the operating system denied a process, a write, a port or enough open files
   75
       the lock was not free in time, or the latch did not open. --exit-code N replaces this code
   79
-      run: the lock was lost, or --max-hold passed, so `tenure` ended the command; run, elect: the command ended \
-      by itself, but the lock was lost
+      run: the lock was lost, or --max-hold passed, and `tenure` ended the command; run, elect: the command had \
+      ended by itself, and then the lock proved to be lost
   126, 127
       run, elect: the command cannot be run, or was not found
   128 + n
@@ -43,9 +43,9 @@ pub(crate) fn urls() -> String {
     for scheme in urls::schemes() {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
-    text += "\nParameters of URLs, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, with their values and defaults\n\nNames \
-             before a colon limit a parameter to these stores: postgres includes postgresql; mysql, mariadb; redis, all \
-             redis schemes. In passwords, write %40 for @, %23 for # and %2F for /.\n\n";
+    text += "\nParameters follow a question mark: sqlite:/srv/locks.db?lease=10s&prefix=ci\n\nIf an explanation begins with \
+             stores and a colon, only these have the parameter. Each stands for all of its schemes, such as postgres for \
+             postgresql too. In passwords, write %40 for @, %23 for # and %2F for /.\n\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
     for Parameter { name, takes, default, about, stores, .. } in &parameters {

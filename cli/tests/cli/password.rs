@@ -110,7 +110,7 @@ fn refused_password_error_names_its_variable() {
     };
     for args in [&["ls"][..], &["run", "a", "--", "true"], &["latch", "show", "a"], &["conformance"]] {
         let said = said("", args);
-        assert!(said.contains("the password is from REDISCLI_AUTH"), "{args:?}: {said}");
+        assert!(said.contains("tenure used the one in REDISCLI_AUTH"), "{args:?}: {said}");
     }
     let said = said(":hunter2@", &["ls"]);
     assert!(!said.contains("REDISCLI_AUTH"), "{said}");

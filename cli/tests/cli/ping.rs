@@ -19,7 +19,7 @@ fn ping_prints_times_and_capabilities() {
     assert!(lines[6..9].iter().all(|line| line.contains(" to ") && line.ends_with(" ms")), "{out}");
     let says = |what: &str, how: &str| lines.iter().any(|line| line.starts_with(what) && line.ends_with(how));
     assert!(says("first come, first served  ", "no") && says("--permits  ", "yes"), "{out}");
-    assert!(says("they ask at least every  ", "50ms"), "{out}");
+    assert!(says("waiters ask again at least every  ", "50ms"), "{out}");
     // Only a name of its own was touched, and that is free again.
     assert_eq!(stage.done(&["ls"]).expect(0).out.lines().count(), 2);
 }

@@ -90,7 +90,7 @@ fn release_without_an_answer_does_not_wait_for_the_lease() {
         gate.open();
         let is_quiet = option == "--quiet";
         if !is_quiet {
-            process.says("the release failed; trying again");
+            process.says("the lock could not be released yet; trying again");
         }
         if let Some(signal) = signal {
             process.signal(signal);
@@ -98,7 +98,7 @@ fn release_without_an_answer_does_not_wait_for_the_lease() {
         let said = process.end().expect(7).err;
         frozen.thaw();
         let told = format!(
-            "the command has ended, but {name:?} may stay held until its lease expires, in at most 1h: "
+            "the command has ended, but lock {name:?} may stay held until its lease expires, in at most 1h, because "
         );
         let is_told = said.contains(&told) && said.contains(" does not answer");
         assert!(if is_quiet { said.is_empty() } else { is_told }, "{name}: {said}");

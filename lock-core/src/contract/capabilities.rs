@@ -118,7 +118,8 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::Listing => "listing holders",
             Self::Waiting => {
-                "listing waiters: it keeps no list of them (ZooKeeper and etcd do, and with fair=true Redis and lease rows do)"
+                "listing waiters (memory, ZooKeeper, etcd and NATS do; Redis and lease rows do with fair=true in the URL of \
+                 every client)"
             }
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand (all built-in stores except ZooKeeper, etcd, row locks and advisory locks do)",
@@ -128,7 +129,10 @@ impl fmt::Display for Capability {
             Self::Shared => "shared mode (all built-in stores except row locks, advisory locks in MySQL and MariaDB, and Redlock do)",
             Self::Permits => "semaphores (all built-in stores except row locks, advisory locks and Redlock do)",
             Self::Latches => "latches (all built-in stores except Redlock do)",
-            Self::Succession => "succession, because its own queue is fair or its tokens cannot be reserved",
+            Self::Succession => {
+                "succession here, because its own queue is fair or its tokens cannot be reserved; remove succession= or \
+                 fair=true"
+            }
         })
     }
 }

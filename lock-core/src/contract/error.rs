@@ -256,7 +256,8 @@ impl fmt::Display for Error {
         match self {
             Self::Timeout { name, store, waited, holders } => {
                 let reason = reason(holders);
-                write!(f, "lock {name:?} in {store} was not acquired within {waited:?}: {reason}")
+                let waited = humantime::format_duration(*waited);
+                write!(f, "lock {name:?} in {store} was not acquired within {waited}: {reason}")
             }
             Self::Lost { name, store, cause, renewal } => {
                 let ended = if *cause == LossCause::MaxHold { "ended" } else { "was lost" };

@@ -201,7 +201,7 @@ impl Unfinished {
             if !error.is_unavailable() || self.until.has_passed() {
                 return Err(store.failed(Operation::Releasing(grant.name.clone()), error));
             }
-            tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "the release failed; trying again");
+            tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "the lock could not be released yet; trying again");
             pauses.pause().await;
         }
     }

@@ -269,13 +269,14 @@ impl Renewals {
     }
 
     fn failed(&self, waiting: &[(Duration, &Due, usize)], error: &dyn Display) {
-        let (store, count) = (&self.store.name, waiting.len());
+        let store = &self.store.name;
+        let count = Some(waiting.len()).filter(|count| *count > 1);
         let why = Arc::from(error.to_string());
         for (_, due, _) in waiting {
             due.hold.renewal_failed(&why);
         }
         let name = waiting.first().map_or("", |(_, due, _)| due.grant.name.as_str());
-        tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; trying again until the lease expires");
+        tracing::warn!(lock.name = %name, lock.store = %store, count, %error, "a renewal failed; trying again until the lease expires");
     }
 }
 

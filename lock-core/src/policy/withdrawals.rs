@@ -166,7 +166,7 @@ impl Withdrawals {
             }
         }
         if expired > 0 {
-            tracing::warn!(lock.store = %self.store.name, count = expired, "could not withdraw claims before their leases expired");
+            tracing::warn!(lock.store = %self.store.name, count = expired, "some abandoned acquisitions could not be withdrawn before their leases expired");
         }
         (!some.is_empty()).then_some(some)
     }
