@@ -70,3 +70,19 @@ async fn wrong_url_creates_no_file() {
     }
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
 }
+
+#[tokio::test]
+async fn word_without_scheme_names_its_store() {
+    for (url, meant) in [
+        ("sqlite", "sqlite:PATH"),
+        ("memori", "memory:"),
+        ("/srv/locks.db", "sqlite:/srv/locks.db"),
+        ("./locks", "sqlite:./locks"),
+        ("locks.db", "sqlite:locks.db"),
+    ] {
+        let said = tenure::connect(url).await.unwrap_err().to_string();
+        assert!(said.ends_with(&format!("missing scheme; did you mean {meant:?}?")), "{said}");
+    }
+    let said = tenure::connect("/srv/me@locks.db").await.unwrap_err().to_string();
+    assert!(said.contains("missing scheme; known: "), "{said}");
+}

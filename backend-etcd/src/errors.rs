@@ -113,7 +113,11 @@ fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(source) = deepest.source() {
         deepest = source;
     }
-    deepest.to_string()
+    let text = deepest.to_string();
+    // As when a server of another kind answers.
+    let hint =
+        if text.contains("invalid size") { " (is this etcd's client port, usually 2379?)" } else { "" };
+    text + hint
 }
 
 /// The error for a request that the cluster refuses.

@@ -33,6 +33,9 @@ use tokio::time::timeout;
 
 /// From this version on, an update of a replicated revision is carried out once.
 const ATOMIC: (i64, i64, i64) = (2, 9, 21);
+/// Servers before this version crash if a client reads a stream that another is creating: it is listed before it has a
+/// store.
+const SAFE: (i64, i64, i64) = (2, 9, 15);
 /// The header of a removal, as in other programs' buckets.
 const OPERATION: &str = "KV-Operation";
 /// The longest usual time to write a revision, or to write a probe and read it. Slower ones give no reading.
@@ -76,6 +79,11 @@ impl Bucket {
     /// As other programs create key-value buckets, but without a history.
     async fn create(&self, link: &Link) -> Result<(), StoreError> {
         atomic(link, self.options.replicas)?;
+        let (major, minor, patch) = SAFE;
+        if !link.client.is_server_compatible(major, minor, patch) {
+            let version = link.client.server_info().version;
+            tracing::warn!(lock.store = %self.options.store, %version, "this NATS may crash if clients read a bucket while one creates it; create it before they start, or use 2.9.15");
+        }
         let config = stream::Config {
             name: self.stream(),
             description: Some("locks of tenure".to_owned()),

@@ -198,6 +198,9 @@ impl<O> Urls<O> {
             Some(meant) => format!("did you mean {meant:?}?"),
             None => format!("known for {}: {}", scheme.name(), known.join(", ")),
         };
+        if name.is_empty() {
+            return Refusal::new("empty parameter", "remove the ? or & before it");
+        }
         let name = if scheme::is_word(name) { format!(" {name:?}") } else { String::new() };
         Refusal::new(format!("unknown parameter{name}"), valid)
     }
@@ -219,8 +222,17 @@ impl<O> Urls<O> {
 pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
     let known: Vec<&'static Scheme> = known.into_iter().collect();
     let names = || format!("known: {}", scheme::scheme_names(known.iter().copied()));
+    let did_you_mean = |form: &str| format!("did you mean {form:?}?");
+    let form_of = |word: &str| {
+        let word = scheme::usual_name(word);
+        nearest(word, known.iter().map(|scheme| (scheme.name(), scheme.form)))
+    };
     let Some((name, rest)) = url.split_once(':') else {
-        return Err(Refusal::new("missing scheme", names()).of(url, None));
+        let valid = match scheme::of_path(url, &known) {
+            Some(meant) => did_you_mean(&meant),
+            None => form_of(url).map_or_else(names, did_you_mean),
+        };
+        return Err(Refusal::new("missing scheme", valid).of(url, None));
     };
     if let Some(scheme) = known.iter().copied().find(|scheme| scheme.name().eq_ignore_ascii_case(name)) {
         return Ok(scheme);
@@ -228,10 +240,9 @@ pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Re
     // To say which scheme is near would tell half of a password.
     let is_safe = !scheme::may_be_login(rest);
     if let Some(meant) = scheme::by_port(name, rest, &known).filter(|_| is_safe) {
-        return Err(Refusal::new("missing scheme", format!("did you mean {meant:?}?")).of(url, None));
+        return Err(Refusal::new("missing scheme", did_you_mean(&meant)).of(url, None));
     }
-    let meant = nearest(name, known.iter().map(|scheme| (scheme.name(), scheme.form)));
-    let valid = meant.filter(|_| is_safe).map_or_else(names, |form| format!("did you mean {form:?}?"));
+    let valid = form_of(name).filter(|_| is_safe).map_or_else(names, did_you_mean);
     let name = if is_safe && scheme::is_word(name) { format!(" {name:?}") } else { String::new() };
     Err(Refusal::new(format!("unknown scheme{name}"), valid).of(url, None))
 }

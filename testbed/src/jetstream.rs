@@ -10,6 +10,8 @@ pub(crate) struct JetStream {
     stream: BufReader<TcpStream>,
     /// Where answers arrive. No other connection has this one's port.
     inbox: String,
+    /// What the server said of itself.
+    info: String,
 }
 
 impl JetStream {
@@ -17,8 +19,8 @@ impl JetStream {
     pub(crate) async fn connect(server: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(server).await?;
         let inbox = format!("_INBOX.{}", stream.local_addr()?.port());
-        let mut connection = Self { stream: BufReader::new(stream), inbox };
-        connection.line().await?;
+        let mut connection = Self { stream: BufReader::new(stream), inbox, info: String::new() };
+        connection.info = connection.line().await?;
         // Has the server refuse a request without a responder.
         let options = r#"CONNECT {"verbose":false,"headers":true,"no_responders":true}"#;
         connection.write(&format!("{options}\r\nSUB {} 1\r\nPING\r\n", connection.inbox)).await?;
@@ -50,6 +52,21 @@ impl JetStream {
         }
     }
 
+    /// Makes a bucket with this name before any client can. Servers before 2.9.15 crash if a client reads a stream that
+    /// another creates.
+    pub(crate) async fn make_bucket_if_old(&mut self, name: &str) -> io::Result<()> {
+        if (2, 9, 15) <= version(&self.info) {
+            return Ok(());
+        }
+        let config = format!(
+            r#"{{"name":"KV_{name}","subjects":["$KV.{name}.>"],"max_msgs_per_subject":1,"discard":"new","allow_rollup_hdrs":true}}"#
+        );
+        match self.ask(&format!("STREAM.CREATE.KV_{name}"), &config).await {
+            Err(error) if !error.to_string().contains("already in use") => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Succeeds if the leader of this stream answers. Only the leader reads a message. `STREAM.INFO` is also answered by a
     /// member that expects to lead.
     pub(crate) async fn reaches_leader_of(&mut self, stream: &str) -> io::Result<()> {
@@ -72,6 +89,15 @@ impl JetStream {
     }
 }
 
+/// The version in a server's first line; 0.0.0 if there is none.
+fn version(info: &str) -> (u32, u32, u32) {
+    let text = info.split(r#""version":""#).nth(1).unwrap_or_default();
+    let mut numbers =
+        text.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or_default());
+    let mut next = || numbers.next().unwrap_or_default();
+    (next(), next(), next())
+}
+
 /// The answer, if it says that the request succeeded. A request without a responder is answered by a header.
 fn accepted(answer: &str) -> io::Result<&str> {
     if answer.starts_with('{') && !answer.contains(r#""error":"#) {
@@ -84,6 +110,13 @@ fn accepted(answer: &str) -> io::Result<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn version_is_that_of_the_first_line() {
+        assert_eq!(version(r#"INFO {"server_id":"A","version":"2.9.10","proto":1}"#), (2, 9, 10));
+        assert!((2, 9, 15) <= version(r#"INFO {"version":"2.10.27-beta.1"}"#));
+        assert_eq!(version("INFO {}"), (0, 0, 0));
+    }
 
     #[test]
     fn answer_is_read_unless_it_is_an_error_or_only_a_header() {

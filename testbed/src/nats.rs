@@ -36,10 +36,13 @@ pub(crate) struct Place {
 /// Where each member says it is. Members pass that on, and with the real address would connect past the proxies.
 const NOWHERE: &str = "127.0.0.1:1";
 
+/// The bucket of clients.
+const BUCKET: &str = "tenure";
+
 /// The URL of a store on servers of which each keeps a replica. The servers are new, and so is this bucket.
 pub(crate) fn url(addresses: &str, replicas: usize) -> String {
     let parameters = if replicas > 1 { format!("?replicas={replicas}") } else { String::new() };
-    format!("nats://{addresses}/tenure{parameters}")
+    format!("nats://{addresses}/{BUCKET}{parameters}")
 }
 
 impl Nats {
@@ -128,11 +131,12 @@ impl Recipe for Nats {
 
     async fn ready(&self, admin: &Admin<'_>) -> io::Result<()> {
         let mut server = JetStream::connect(admin.address).await?;
-        match &self.0 {
-            // JetStream answers when enough members run, and they may be started after this one.
-            Some(_) => Ok(()),
-            None => server.ask("INFO", "").await.map(drop),
+        // JetStream answers when enough members run, and they may be started after this one.
+        if self.0.is_none() {
+            server.ask("INFO", "").await?;
+            server.make_bucket_if_old(BUCKET).await?;
         }
+        Ok(())
     }
 
     fn hurts(&self, _: &Way) -> &'static [Hurt] {

@@ -32,7 +32,23 @@ pub(crate) struct Explanation {
     what: String,
     /// Whether the server that failed speaks TLS.
     pub(crate) tls: bool,
-    pub(crate) source: RedisError,
+    pub(crate) source: Said,
+}
+
+/// The client library's error, without the kinds of its own that it writes between the server's words.
+#[derive(Debug)]
+pub(crate) struct Said(pub(crate) RedisError);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&words(&self.0))
+    }
+}
+
+impl Error for Said {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -44,7 +60,7 @@ impl fmt::Display for Explanation {
 impl Error for Explanation {
     /// The error behind it, unless this has all its words.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        if self.what.contains(&words(&self.source)) { self.source.source() } else { Some(&self.source) }
+        if self.what.contains(&self.source.to_string()) { self.source.source() } else { Some(&self.source) }
     }
 }
 
@@ -280,7 +296,7 @@ impl ServerName {
     pub(crate) fn explain(&self, source: RedisError) -> StoreError {
         let trouble = Trouble::of(&source);
         let what = self.what(trouble, &source);
-        let fault = Explanation { what, tls: self.tls, source };
+        let fault = Explanation { what, tls: self.tls, source: Said(source) };
         if trouble.may_pass() { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
     }
 
@@ -288,7 +304,7 @@ impl ServerName {
     pub(crate) fn explain_for(&self, key: &str, source: RedisError) -> StoreError {
         match Trouble::of(&source) {
             Trouble::WrongType => {
-                StoreError::failed(Explanation { what: no_lock(key), tls: self.tls, source })
+                StoreError::failed(Explanation { what: no_lock(key), tls: self.tls, source: Said(source) })
             }
             _ => self.explain(source),
         }
@@ -318,7 +334,7 @@ impl ServerName {
         match trouble {
             Trouble::Silent if self.tls => {
                 format!(
-                    "{address} did not answer in time; if it does not speak TLS, write redis: instead of rediss:"
+                    "{address} did not answer in time; if it does not speak TLS, write redis: instead of rediss: in its URL"
                 )
             }
             Trouble::Silent => format!("{address} did not answer in time"),

@@ -116,7 +116,7 @@ pub(crate) fn advice(error: &std::io::Error) -> Option<&'static str> {
         TlsError::PeerIncompatible(_) | TlsError::NoCertificatesPresented => {
             "the server must speak TLS 1.2 or 1.3"
         }
-        TlsError::InvalidMessage(_) => "if the server has no TLS, write redis: instead of rediss:",
+        TlsError::InvalidMessage(_) => "if the server has no TLS, write redis: instead of rediss: in its URL",
         _ => return None,
     })
 }

@@ -19,11 +19,11 @@ pub(crate) enum Redirect {
 /// Whether a request failed because another server keeps its slot.
 pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
     let Explanation { source, tls, .. } = error.cause().downcast_ref::<Explanation>()?;
-    let (place, _) = source.redirect_node()?;
+    let (place, _) = source.0.redirect_node()?;
     let (host, port) = place.rsplit_once(':')?;
     // To a client that connects over TLS, a node names the other's TLS port.
     let address = Address::Network { host: host.to_owned(), port: port.parse().ok()?, tls: *tls };
-    match source.kind() {
+    match source.0.kind() {
         ErrorKind::Server(ServerErrorKind::Moved) => Some(Redirect::Moved(address)),
         ErrorKind::Server(ServerErrorKind::Ask) => Some(Redirect::Ask(address)),
         _ => None,
@@ -49,7 +49,7 @@ pub(crate) fn took_no_requests(error: &StoreError) -> bool {
 
 fn trouble(error: &StoreError) -> Option<Trouble> {
     let Explanation { source, .. } = error.cause().downcast_ref::<Explanation>()?;
-    Some(Trouble::of(source))
+    Some(Trouble::of(&source.0))
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl Server for File {
         {
             access::create_directory(directory).map_err(|error| {
                 StoreError::failed(format!(
-                    "the directory {} cannot be created: {error}",
+                    "the directory {} cannot be created: {error}; create it, or choose another path",
                     directory.display()
                 ))
             })?;

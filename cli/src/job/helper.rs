@@ -89,7 +89,12 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
         say(&format!("cannot ask the kernel to end the command when tenure dies: {error}"));
     }
     let error = Command::new(&program).args(args).exec();
-    say(&format!("cannot run {:?}: {error}", program.to_string_lossy()));
+    let hint = if program.as_encoded_bytes().starts_with(b"-") {
+        "; write options of tenure before \"--\""
+    } else {
+        ""
+    };
+    say(&format!("cannot run {:?}: {error}{hint}", program.to_string_lossy()));
     ExitCode::from(exit::not_started(&error))
 }
 

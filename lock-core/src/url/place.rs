@@ -127,7 +127,7 @@ impl<'a> Place<'a> {
                 return Err(Refusal::new("port is not a number", valid));
             }
             if !port.is_empty() && !port.parse::<u16>().is_ok_and(|port| port > 0) {
-                return Err(Refusal::new("port is not within 1 to 65535", valid));
+                return Err(Refusal::new("port is not a number from 1 to 65535", valid));
             }
         }
         Ok(())

@@ -63,6 +63,26 @@ pub(super) fn may_be_login(rest: &str) -> bool {
     !rest.starts_with("//") && rest.contains('@')
 }
 
+/// The URL that a path stands for, if the SQLite store is known: `/srv/locks.db`, `./locks`. Other text without a colon
+/// may be a password.
+pub(super) fn of_path(text: &str, known: &[&Scheme]) -> Option<String> {
+    let is_path = ["/", "./", "../"].iter().any(|start| text.starts_with(start))
+        || text.rsplit_once('.').is_some_and(|(_, end)| end == "db");
+    let is_safe = is_path && !text.contains(['@', '?', '#']) && text.len() <= 300;
+    let sqlite = known.iter().find(|scheme| scheme.name() == "sqlite" && is_safe)?;
+    Some(format!("{}:{text}", sqlite.name()))
+}
+
+/// The name of the scheme that other programs call so.
+pub(super) fn usual_name(word: &str) -> &str {
+    match word.to_ascii_lowercase().as_str() {
+        "pg" | "pgsql" => "postgres",
+        "valkey" => "redis",
+        "zk" => "zookeeper",
+        _ => word,
+    }
+}
+
 /// The usual ports of servers, each with the scheme of their store.
 const PORTS: [(&str, &str); 6] = [
     ("6379", "redis"),
