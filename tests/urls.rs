@@ -11,11 +11,16 @@
     feature = "zookeeper-tls"
 ))]
 
-use std::time::Duration;
+use std::{collections::BTreeSet, fmt, time::Duration};
 use tenure::{
     Error,
     urls::{Parameter, Scheme, parameters, schemes},
 };
+use tenure_etcd::EtcdOptions;
+use tenure_nats::NatsOptions;
+use tenure_redis::{RedisOptions, RedlockOptions};
+use tenure_sql::{MySqlOptions, PostgresOptions, SqliteOptions};
+use tenure_zk::ZkOptions;
 
 /// The rows of the table under a heading, without its two lines of header.
 fn rows(heading: &str) -> Vec<String> {
@@ -96,6 +101,78 @@ async fn range_includes_its_ends_only() {
         }
     }
     assert!(checked > 20, "only {checked} ranges were checked");
+}
+
+/// The options that a URL sets, as `Debug` shows them.
+fn options(store: &str, url: &str) -> Result<String, Error> {
+    fn shown<O: fmt::Debug>(options: Result<O, Error>) -> Result<String, Error> {
+        options.map(|options| format!("{options:?}"))
+    }
+    match store {
+        "sqlite" => shown(SqliteOptions::from_url(url)),
+        "redis" => shown(RedisOptions::from_url(url)),
+        "redlock" => shown(RedlockOptions::from_url(url)),
+        "postgres" => shown(PostgresOptions::from_url(url)),
+        "mysql" => shown(MySqlOptions::from_url(url)),
+        "zookeeper" => shown(ZkOptions::from_url(url)),
+        "etcd" | "etcd+tls" => shown(EtcdOptions::from_url(url)),
+        "nats" => shown(NatsOptions::from_url(url)),
+        store => panic!("no options of {store}"),
+    }
+}
+
+/// Whether `Debug` shows the parameter's value. Memory has no options. Tests of `tenure-sql` read the driver's own back
+/// from it, and one of `tenure-zk` adds the login that `auth` needs. The locks above the store read `lease` and
+/// `succession`.
+fn is_shown(store: &str, name: &str) -> bool {
+    match store {
+        "memory" => false,
+        "postgres" | "mysql" if name == "password_file" || name.starts_with("ssl") => false,
+        "zookeeper" if name == "auth" => false,
+        _ => !["lease", "succession"].contains(&name),
+    }
+}
+
+#[test]
+fn every_parameter_reaches_an_option_of_its_own() {
+    // Only its owner can read it.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "hunter2").unwrap();
+    let mut seen = BTreeSet::new();
+    for Parameter { name, stores, takes, .. } in parameters() {
+        let range = ends(&takes).map(|(inside, _)| inside);
+        let values = match &range {
+            Some(inside) => inside.to_vec(),
+            None if takes.contains("file") => vec![file.path().display().to_string()],
+            // A text may be its own description.
+            None => takes.split(", ").flat_map(|words| words.split(" or ")).map(str::to_owned).collect(),
+        };
+        for (store, url) in URLS.into_iter().chain([("etcd+tls", "etcd+tls://127.0.0.1:1?")]) {
+            if !stores.contains(&store) || !is_shown(store, name) {
+                continue;
+            }
+            let (place, _) = url.split_once('?').unwrap();
+            let without = options(store, place).unwrap();
+            let mut changes = 0;
+            for value in &values {
+                let Ok(with) = options(store, &format!("{place}?{name}={value}")) else { continue };
+                assert!(!with.contains("hunter2"), "{store}: {name} is shown in {with}");
+                let span = takes.starts_with("a duration").then(|| humantime::parse_duration(value).unwrap());
+                let value = span.map_or(value.clone(), |span| format!("{span:?}"));
+                let shown = [format!("{name}: {value}"), format!("{name}: Some({value})")];
+                let is_set = range.is_none() || shown.iter().any(|shown| with.contains(shown));
+                assert!(is_set, "{store}: {name} is not {value} in {with}");
+                if with != without {
+                    assert!(
+                        seen.insert((store, with)),
+                        "{store}: {name} has the effect of another parameter"
+                    );
+                    changes += 1;
+                }
+            }
+            assert!(changes > 0, "{store}: {name} changes nothing in {without}");
+        }
+    }
 }
 
 #[tokio::test]

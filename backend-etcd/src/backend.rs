@@ -83,7 +83,7 @@ impl EtcdBackend {
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: EtcdOptions) -> Result<Self, Error> {
         let options = options.check()?;
-        let keys = Keys::below(&options.path, &options.prefix);
+        let keys = Keys::below(&options.path, &options.values.prefix);
         let (link, session, opening) = (Mutex::default(), Mutex::default(), Opening::default());
         let inner = Inner { options, keys, link, session, opening, background: Background::new() };
         match inner.check().await {
@@ -118,8 +118,8 @@ impl Inner {
         match &*link {
             Some(link) if link.background.id() == runtime.id() => Arc::clone(link),
             _ => {
-                let Checked { endpoints, client, response_timeout, .. } = &self.options;
-                let new = Link::new(endpoints, client.clone(), *response_timeout, runtime);
+                let Checked { endpoints, client, values, .. } = &self.options;
+                let new = Link::new(endpoints, client.clone(), values.response_timeout, runtime);
                 Arc::clone(link.insert(Arc::new(new)))
             }
         }

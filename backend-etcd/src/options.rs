@@ -1,13 +1,11 @@
 //! The options of a cluster.
 
 use etcd_client::ConnectOptions;
-use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
-use tenure_core::{Error, lease};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Error, lease, options::Secret};
 
 /// The port of a member that is given without one.
 const PORT: u16 = 2379;
-/// The range of timeouts: for a request, and for the steps before it.
-const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 /// How often a connection with a request on it is checked for life. A cluster ends connections that ping more often than
 /// every 5 s.
 const PING: Duration = Duration::from_secs(10);
@@ -27,27 +25,47 @@ const PING: Duration = Duration::from_secs(10);
 ///     .session_timeout(Duration::from_secs(20));
 /// assert!(!format!("{options:?}").contains("secret"));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "options do nothing until the cluster is connected"]
 pub struct EtcdOptions {
     hosts: Vec<String>,
     path: String,
-    prefix: String,
-    session_timeout: Duration,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    user: Option<(String, String)>,
+    user: Option<(String, Secret<String>)>,
     #[cfg(feature = "tls")]
     tls: Tls,
+    values: Values,
+}
+
+tenure_core::options! {
+    /// The options that are set in the same way in code and in a URL.
+    pub(crate) struct Values for EtcdOptions;
+
+    /// Sets the part of each key after the path. Locks of different prefixes never meet, unless the prefixes are nested.
+    /// By default, the lock `report` is `tenure/report` for other programs.
+    prefix: Prefix = "tenure";
+
+    /// Sets how long the cluster keeps a silent client's keys, and so all its locks, in whole seconds.
+    ///
+    /// This takes the place of a lease. The cluster's minimum is 1.5 election timeouts: 2 s by default.
+    session_timeout: Duration = 30 s, SESSION_TIMEOUT_RANGE = 1 s..=1 h,
+        "how long the cluster keeps the keys of a silent client, and all its locks";
+
+    /// Sets how long a connection may take before the next member is tried.
+    connect_timeout: Duration = 5 s, CONNECT_TIMEOUT_RANGE = 10 ms..=10 min,
+        "how long an attempt to connect may take";
+
+    /// Sets how long an answer may take before the cluster counts as unavailable. Each member gets its part of that time.
+    response_timeout: Duration = 5 s, RESPONSE_TIMEOUT_RANGE = 10 ms..=10 min,
+        "how long the server may take to answer before it counts as unavailable";
 }
 
 /// Texts in PEM format.
 #[cfg(feature = "tls")]
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Tls {
-    authorities: Option<String>,
-    certificate: Option<String>,
-    key: Option<String>,
+    authorities: Option<Secret<String>>,
+    certificate: Option<Secret<String>>,
+    key: Option<Secret<String>>,
     /// Whether connections are encrypted.
     is_on: bool,
 }
@@ -59,40 +77,27 @@ pub(crate) struct Checked {
     pub(crate) store: Arc<str>,
     pub(crate) endpoints: Vec<String>,
     pub(crate) path: String,
-    pub(crate) prefix: String,
-    pub(crate) session_timeout: Duration,
-    pub(crate) response_timeout: Duration,
+    pub(crate) values: Values,
     pub(crate) client: ConnectOptions,
 }
 
 impl Checked {
     /// How long a waiter trusts its watch.
     pub(crate) fn ask_again(&self) -> Duration {
-        lease::renewal_period(self.session_timeout).min(Duration::from_secs(10))
+        lease::renewal_period(self.values.session_timeout).min(Duration::from_secs(10))
     }
 }
 
 impl EtcdOptions {
-    /// The range of [`session_timeout`](Self::session_timeout).
-    pub const SESSION_TIMEOUT_RANGE: RangeInclusive<Duration> =
-        Duration::from_secs(1)..=Duration::from_hours(1);
-    /// The range of [`connect_timeout`](Self::connect_timeout).
-    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// The range of [`response_timeout`](Self::response_timeout).
-    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-
     /// Uses the cluster with these members, each `host`, `host:port` or `[address]:port`. Default port: 2379.
     pub fn new<Host: Into<String>>(hosts: impl IntoIterator<Item = Host>) -> Self {
         Self {
             hosts: hosts.into_iter().map(Into::into).collect(),
             path: String::new(),
-            prefix: "tenure".to_owned(),
-            session_timeout: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(5),
             user: None,
             #[cfg(feature = "tls")]
             tls: Tls::default(),
+            values: Values::default(),
         }
     }
 
@@ -102,37 +107,9 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets the part of each key after the path. Locks of different prefixes never meet, unless the prefixes are nested. Default: `tenure`, so the lock `report` is `tenure/report` for other programs.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets how long the cluster keeps a silent client's keys, and so all its locks: 1 s to 1 hour, in whole seconds.
-    /// Default: 30 s.
-    ///
-    /// This takes the place of a lease. The cluster's minimum is 1.5 election timeouts: 2 s by default.
-    pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout;
-        self
-    }
-
-    /// Sets how long a connection may take before the next member is tried: 10 ms to 10 minutes. Default: 5 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets how long an answer may take before the cluster counts as unavailable: 10 ms to 10 minutes. Each member gets
-    /// its part of that time. Default: 5 s.
-    pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.response_timeout = timeout;
-        self
-    }
-
     /// Authenticates as this user. Its role needs `readwrite` on the keys that begin with path and prefix.
     pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some((user.into(), password.into()));
+        self.user = Some((user.into(), Secret(password.into())));
         self
     }
 
@@ -142,7 +119,7 @@ impl EtcdOptions {
     /// There is no default: most clusters have an authority of their own.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, authorities: impl Into<String>) -> Self {
-        self.tls.authorities = Some(authorities.into());
+        self.tls.authorities = Some(Secret(authorities.into()));
         self.encrypted()
     }
 
@@ -160,13 +137,13 @@ impl EtcdOptions {
 
     #[cfg(feature = "tls")]
     pub(crate) fn certificate(mut self, certificate: String) -> Self {
-        self.tls.certificate = Some(certificate);
+        self.tls.certificate = Some(Secret(certificate));
         self
     }
 
     #[cfg(feature = "tls")]
     pub(crate) fn key(mut self, key: String) -> Self {
-        self.tls.key = Some(key);
+        self.tls.key = Some(Secret(key));
         self
     }
 
@@ -174,18 +151,15 @@ impl EtcdOptions {
         let (scheme, transport) = if self.is_encrypted() { ("etcd+tls", "https") } else { ("etcd", "http") };
         let hosts = check_hosts(&self.hosts)?;
         let path = check_keys("path", &self.path)?;
-        let prefix = check_keys("prefix", &self.prefix)?;
-        let within = |option, given, range| Error::check_range(option, given, &range);
-        let session_timeout = within("session_timeout", self.session_timeout, Self::SESSION_TIMEOUT_RANGE)?;
-        let connect_timeout = within("connect_timeout", self.connect_timeout, PATIENCE)?;
-        let response_timeout = within("response_timeout", self.response_timeout, PATIENCE)?;
+        let mut values = self.checked_values()?;
+        values.prefix = check_keys("prefix", &values.prefix)?;
         let mut client = ConnectOptions::new()
-            .with_connect_timeout(connect_timeout)
-            .with_keep_alive(PING, response_timeout)
+            .with_connect_timeout(values.connect_timeout)
+            .with_keep_alive(PING, values.response_timeout)
             .with_keep_alive_while_idle(false)
             .with_tcp_keepalive(PING)
             .with_require_leader(true);
-        if let Some((user, password)) = &self.user {
+        if let Some((user, Secret(password))) = &self.user {
             if user.is_empty() {
                 return Err(Error::invalid_option("user", format!("{user:?}"), "one or more characters"));
             }
@@ -200,9 +174,7 @@ impl EtcdOptions {
             store: format!("{scheme}://{}{slash}{path}", self.hosts.join(",")).into(),
             endpoints: hosts.iter().map(|host| format!("{transport}://{host}")).collect(),
             path,
-            prefix,
-            session_timeout,
-            response_timeout,
+            values,
             client,
         })
     }
@@ -224,10 +196,11 @@ impl Tls {
     fn check(self) -> Result<etcd_client::TlsOptions, Error> {
         use etcd_client::{Certificate, Identity, TlsOptions};
 
-        let pem = |option: &'static str, text: Option<String>, what: &str| {
+        let pem = |option: &'static str, text: Option<Secret<String>>, what: &str| {
             let given = if text.is_some() { "the given text" } else { "missing" };
-            let fits =
-                text.filter(|text| text.contains(&format!("-----BEGIN {what}")) || text.contains(what));
+            let fits = text
+                .map(|Secret(text)| text)
+                .filter(|text| text.contains(&format!("-----BEGIN {what}")) || text.contains(what));
             fits.ok_or_else(|| {
                 Error::invalid_option(option, given, format!("text in PEM format with a {what}"))
             })
@@ -240,21 +213,6 @@ impl Tls {
         let certificate = pem("tls_cert", self.certificate, "CERTIFICATE")?;
         let key = pem("tls_key", self.key, "PRIVATE KEY")?;
         Ok(options.identity(Identity::from_pem(certificate, key)))
-    }
-}
-
-impl fmt::Debug for EtcdOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdOptions")
-            .field("hosts", &self.hosts)
-            .field("path", &self.path)
-            .field("prefix", &self.prefix)
-            .field("session_timeout", &self.session_timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("response_timeout", &self.response_timeout)
-            .field("user", &self.user.as_ref().map(|(user, _)| user))
-            .field("encrypted", &self.is_encrypted())
-            .finish_non_exhaustive()
     }
 }
 
@@ -312,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn each_option_has_its_range() {
+    fn names_are_checked() {
         let cluster = || EtcdOptions::new(["etcd1", "etcd2:2479", "[::1]:2379", "[::1]"]);
         let checked = cluster().path("/app/").prefix("locks").check().unwrap();
         let endpoints = ["http://etcd1:2379", "http://etcd2:2479", "http://[::1]:2379", "http://[::1]:2379"];
         assert_eq!(checked.endpoints, endpoints);
-        assert_eq!((&*checked.path, &*checked.prefix), ("app", "locks"));
+        assert_eq!((&*checked.path, &*checked.values.prefix), ("app", "locks"));
         assert_eq!(&*checked.store, "etcd://etcd1,etcd2:2479,[::1]:2379,[::1]/app");
         refused(EtcdOptions::new([""; 0]), "hosts");
         for host in ["", ":2379", "e:0", "e:65536", "e:", "e/a", "a,b", "user@e", "[::1", "[::1]x", "[e]"] {
@@ -327,9 +285,6 @@ mod tests {
             refused(cluster().path(keys), "path");
             refused(cluster().prefix(keys), "prefix");
         }
-        refused(cluster().session_timeout(Duration::from_millis(999)), "session_timeout");
-        refused(cluster().connect_timeout(Duration::ZERO), "connect_timeout");
-        refused(cluster().response_timeout(Duration::MAX), "response_timeout");
         refused(cluster().user("", "x"), "user");
     }
 

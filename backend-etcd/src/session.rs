@@ -69,7 +69,8 @@ impl Live {
         options: &Checked,
         background: Handle,
     ) -> Result<Arc<Self>, StoreError> {
-        let asked = i64::try_from(options.session_timeout.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let asked =
+            i64::try_from(options.values.session_timeout.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
         let sent = Moment::now();
         // A copy without an answer leaves a lease without keys, which ends by itself.
         let grant = move |client: Client| async move { client.lease_client().grant(asked, None).await };

@@ -72,7 +72,7 @@ impl NatsBackend {
     /// As for [`connect`](Self::connect).
     pub async fn connect_with(client: async_nats::Client, options: NatsOptions) -> Result<Self, Error> {
         let checked = options.check()?;
-        let link = Link::over(client, checked.response_timeout);
+        let link = Link::over(client, checked.values.response_timeout);
         Self::open(checked, Some(link)).await
     }
 

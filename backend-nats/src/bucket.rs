@@ -55,8 +55,8 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub(crate) fn new(options: Checked, link: Option<Link>) -> Self {
-        let keys = Keys::below(&options.bucket, &options.prefix);
-        let clock = DatedClock::new(Duration::from_micros(1), options.clock_skew, ROUND_TRIP);
+        let keys = Keys::below(&options.bucket, &options.values.prefix);
+        let clock = DatedClock::new(Duration::from_micros(1), options.values.clock_skew, ROUND_TRIP);
         let link = Mutex::new(link);
         Self { options, keys, clock, link, background: Background::new() }
     }
@@ -78,7 +78,8 @@ impl Bucket {
 
     /// As other programs create key-value buckets, but without a history.
     async fn create(&self, link: &Link) -> Result<(), StoreError> {
-        atomic(link, self.options.replicas)?;
+        let num_replicas = usize::try_from(self.options.values.replicas).unwrap_or(1);
+        atomic(link, num_replicas)?;
         let (major, minor, patch) = SAFE;
         if !link.client.is_server_compatible(major, minor, patch) {
             let version = link.client.server_info().version;
@@ -88,7 +89,7 @@ impl Bucket {
             name: self.stream(),
             description: Some("locks of tenure".to_owned()),
             subjects: vec![format!("$KV.{}.>", self.options.bucket)],
-            num_replicas: self.options.replicas,
+            num_replicas,
             max_messages_per_subject: 1,
             discard: DiscardPolicy::New,
             deny_delete: true,
@@ -220,7 +221,7 @@ impl Bucket {
     /// instant once the last revision of all has come, and is still the last.
     async fn all(&self) -> Result<HashMap<String, (String, u64)>, StoreError> {
         let link = self.link().await?.half_as_patient();
-        let walk = || timeout(self.options.response_timeout, self.walk(&link));
+        let walk = || timeout(self.options.values.response_timeout, self.walk(&link));
         let endless = |_| StoreError::unavailable("the list did not end in time");
         match walk().await.map_err(endless)? {
             Err(error) if error.is_unavailable() => walk().await.map_err(endless)?,

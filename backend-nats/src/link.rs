@@ -59,7 +59,7 @@ impl Link {
         let connecting = runtime.spawn(async move { client.connect(addresses).await });
         let client = connecting.await.map_err(StoreError::unavailable)?.map_err(not_connected)?;
         let beside = Some(Arc::new(AbortOnDropHandle::new(runtime.spawn(std::future::pending()))));
-        Ok(Self { said, beside, ..Self::over(client, options.response_timeout) })
+        Ok(Self { said, beside, ..Self::over(client, options.values.response_timeout) })
     }
 
     /// This connection with half the timeout, for two attempts to read. During an election, the cluster leaves some

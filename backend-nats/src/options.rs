@@ -1,10 +1,9 @@
 //! Options, and their ranges.
 
 use async_nats::ConnectOptions;
-use std::{fmt, ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
-use tenure_core::Error;
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use tenure_core::{Error, options::Secret};
 
-const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 /// How often a connection is checked. One that is silent for three such intervals is replaced.
 const PING: Duration = Duration::from_secs(3);
 
@@ -19,22 +18,42 @@ const PING: Duration = Duration::from_secs(3);
 /// let options = NatsOptions::new(["nats1", "nats2:4223"], "locks").replicas(3).response_timeout(Duration::from_secs(2));
 /// assert!(format!("{options:?}").contains("nats2:4223"));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct NatsOptions {
     hosts: Vec<String>,
     bucket: String,
-    prefix: String,
-    replicas: u32,
-    clock_skew: Duration,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    user: Option<(String, String)>,
-    credentials: Option<String>,
+    user: Option<(String, Secret<String>)>,
+    credentials: Option<Secret<String>>,
     tls: bool,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    values: Values,
+}
+
+tenure_core::options! {
+    /// The options that are set in the same way in code and in a URL.
+    pub(crate) struct Values for NatsOptions;
+
+    /// Puts this before each key. Locks with different prefixes never meet.
+    prefix: Prefix = "tenure";
+
+    /// How many servers keep a bucket that is created here: 1, 3 or 5. With 3, one server may fail.
+    replicas: u32 = 1, REPLICAS_RANGE = 1..=5,
+        "how many servers keep a bucket that tenure creates: 1, 3 or 5";
+
+    /// How far the clocks of the servers may differ. A dead client's lock is free later by up to twice as much.
+    clock_skew: Duration = 500 ms, CLOCK_SKEW_RANGE = 1 ms..=10 s,
+        "how far the servers' clocks may differ; a dead client's lock is free later by up to twice as much";
+
+    /// How long an attempt to connect to one server may take.
+    connect_timeout: Duration = 5 s, CONNECT_TIMEOUT_RANGE = 10 ms..=10 min,
+        "how long an attempt to connect may take";
+
+    /// How long the servers may take to answer before they count as unavailable.
+    response_timeout: Duration = 5 s, RESPONSE_TIMEOUT_RANGE = 10 ms..=10 min,
+        "how long the server may take to answer before it counts as unavailable";
 }
 
 /// Options that are in range.
@@ -42,23 +61,11 @@ pub(crate) struct Checked {
     pub(crate) store: Arc<str>,
     pub(crate) addresses: Vec<String>,
     pub(crate) bucket: String,
-    pub(crate) prefix: String,
-    pub(crate) replicas: usize,
-    pub(crate) clock_skew: Duration,
-    pub(crate) response_timeout: Duration,
+    pub(crate) values: Values,
     pub(crate) client: ConnectOptions,
 }
 
 impl NatsOptions {
-    /// The range of [`replicas`](Self::replicas).
-    pub const REPLICAS_RANGE: RangeInclusive<u32> = 1..=5;
-    /// The range of [`clock_skew`](Self::clock_skew).
-    pub const CLOCK_SKEW_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
-    /// The range of [`connect_timeout`](Self::connect_timeout).
-    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// The range of [`response_timeout`](Self::response_timeout).
-    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-
     /// Uses this key-value bucket of the cluster with these servers: `host`, or `host:port` if the port is not 4222.
     ///
     /// If there is no such bucket, it is created. Its name has letters, digits, `-` and `_`.
@@ -66,60 +73,25 @@ impl NatsOptions {
         Self {
             hosts: hosts.into_iter().map(Into::into).collect(),
             bucket: bucket.into(),
-            prefix: "tenure".to_owned(),
-            replicas: 1,
-            clock_skew: Duration::from_millis(500),
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(5),
             user: None,
             credentials: None,
             tls: false,
             tls_ca: None,
             tls_cert: None,
             tls_key: None,
+            values: Values::default(),
         }
-    }
-
-    /// Puts this before each key. Locks with different prefixes never meet. Default: `tenure`.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// How many servers keep a bucket that is created here: 1, 3 or 5. Default: 1. With 3, one server may fail.
-    pub fn replicas(mut self, replicas: u32) -> Self {
-        self.replicas = replicas;
-        self
-    }
-
-    /// How far the clocks of the servers may differ. Default: 500 ms. A dead client's lock is free later by up to
-    /// twice as much.
-    pub fn clock_skew(mut self, at_most: Duration) -> Self {
-        self.clock_skew = at_most;
-        self
-    }
-
-    /// How long an attempt to connect to one server may take. Default: 5 s.
-    pub fn connect_timeout(mut self, longest: Duration) -> Self {
-        self.connect_timeout = longest;
-        self
-    }
-
-    /// How long the servers may take to answer before they count as unavailable. Default: 5 s.
-    pub fn response_timeout(mut self, longest: Duration) -> Self {
-        self.response_timeout = longest;
-        self
     }
 
     /// Authenticates as this user.
     pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some((user.into(), password.into()));
+        self.user = Some((user.into(), Secret(password.into())));
         self
     }
 
     /// Authenticates with the content of a credentials file: a JWT and the seed of an `NKey`.
     pub fn credentials(mut self, credentials: impl Into<String>) -> Self {
-        self.credentials = Some(credentials.into());
+        self.credentials = Some(Secret(credentials.into()));
         self
     }
 
@@ -159,14 +131,11 @@ impl NatsOptions {
         if self.bucket.is_empty() || self.bucket.len() > 200 || !is_plain(&self.bucket) {
             return wrong("bucket", &self.bucket, "1 to 200 letters, digits, - or _");
         }
-        if self.prefix.is_empty() || self.prefix.len() > 200 || self.prefix.chars().any(char::is_control) {
-            return wrong("prefix", &self.prefix, "1 to 200 bytes, no control character");
+        let prefix = &self.values.prefix;
+        if prefix.is_empty() || prefix.len() > 200 || prefix.chars().any(char::is_control) {
+            return wrong("prefix", prefix, "1 to 200 bytes, no control character");
         }
-        Error::check_range("replicas", self.replicas, &Self::REPLICAS_RANGE)?;
-        let within = |option, given, range| Error::check_range(option, given, &range);
-        let clock_skew = within("clock_skew", self.clock_skew, Self::CLOCK_SKEW_RANGE)?;
-        let connect_timeout = within("connect_timeout", self.connect_timeout, PATIENCE)?;
-        let response_timeout = within("response_timeout", self.response_timeout, PATIENCE)?;
+        let values = self.checked_values()?;
         let (scheme, transport) = if self.tls { ("nats+tls", "tls") } else { ("nats", "nats") };
         let addresses: Vec<String> = self.hosts.iter().map(|host| format!("{transport}://{host}")).collect();
         for (host, address) in self.hosts.iter().zip(&addresses) {
@@ -180,13 +149,13 @@ impl NatsOptions {
         }
         let mut client = ConnectOptions::new()
             .name("tenure")
-            .connection_timeout(connect_timeout)
+            .connection_timeout(values.connect_timeout)
             .ping_interval(PING)
-            .request_timeout(Some(response_timeout));
-        if let Some((user, password)) = self.user {
+            .request_timeout(Some(values.response_timeout));
+        if let Some((user, Secret(password))) = self.user {
             client = client.user_and_password(user, password);
         }
-        if let Some(credentials) = &self.credentials {
+        if let Some(Secret(credentials)) = &self.credentials {
             client = client.credentials(credentials).map_err(|_| {
                 Error::invalid_option(
                     "credentials",
@@ -210,28 +179,6 @@ impl NatsOptions {
             (_, None) => return Err(Error::invalid_option("tls_key", "missing", "the key for tls_cert")),
         }
         let store = format!("{scheme}://{}/{}", self.hosts.join(","), self.bucket).into();
-        let replicas = usize::try_from(self.replicas).unwrap_or(1);
-        let Self { bucket, prefix, .. } = self;
-        Ok(Checked { store, addresses, bucket, prefix, replicas, clock_skew, response_timeout, client })
-    }
-}
-
-impl fmt::Debug for NatsOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsOptions")
-            .field("hosts", &self.hosts)
-            .field("bucket", &self.bucket)
-            .field("prefix", &self.prefix)
-            .field("replicas", &self.replicas)
-            .field("clock_skew", &self.clock_skew)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("response_timeout", &self.response_timeout)
-            .field("user", &self.user.as_ref().map(|(user, _)| user))
-            .field("credentials", &self.credentials.is_some())
-            .field("tls", &self.tls)
-            .field("tls_ca", &self.tls_ca)
-            .field("tls_cert", &self.tls_cert)
-            .field("tls_key", &self.tls_key)
-            .finish()
+        Ok(Checked { store, addresses, bucket: self.bucket, values, client })
     }
 }

@@ -7,14 +7,11 @@ use crate::connection::{
     tls::Certificates,
 };
 use redis::RedisConnectionInfo;
-use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
-use tenure_core::{Error, Name};
-
-/// The default prefix of all keys.
-const DEFAULT_PREFIX: &str = "tenure:";
-
-/// The range of timeouts: for a request, and for the steps before it.
-const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use tenure_core::{
+    Error,
+    options::{Secret, check_prefix},
+};
 
 /// Options of a Redis server. [`RedisBackend::connect`](crate::RedisBackend::connect) checks them before it contacts
 /// the server.
@@ -30,22 +27,46 @@ const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::
 ///     .response_timeout(Duration::from_millis(500));
 /// # Ok::<(), tenure_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing until they are used to connect"]
 pub struct RedisOptions {
     target: Option<Target>,
     user: Option<String>,
-    password: Option<String>,
+    password: Option<Secret<String>>,
     database: u32,
     certificates: Certificates,
     sentinel_user: Option<String>,
-    sentinel_password: Option<String>,
-    prefix: String,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    remember: Duration,
+    sentinel_password: Option<Secret<String>>,
     fair: bool,
     replicas: u32,
+    values: Values,
+}
+
+tenure_core::options! {
+    /// The options that Redlock has too, for each of its servers.
+    pub(crate) struct Values for RedisOptions;
+
+    /// Sets the beginning of the keys: up to 200 bytes without control characters.
+    ///
+    /// A lock's key is exactly the prefix followed by the name; with `prefix("")` it is the name alone. Names of
+    /// different prefixes never meet, unless one prefix begins with the other.
+    prefix: Prefix = "tenure:";
+
+    /// Sets how long an attempt to connect may take.
+    connect_timeout: Duration = 2 s, CONNECT_TIMEOUT_RANGE = 1 ms..=10 min,
+        "how long an attempt to connect may take";
+
+    /// Sets how long the server may take to answer a request. After that, it counts as unavailable and the connection is
+    /// replaced.
+    response_timeout: Duration = 2 s, RESPONSE_TIMEOUT_RANGE = 1 ms..=10 min,
+        "how long the server may take to answer before it counts as unavailable";
+
+    /// Sets how long the last token of a name is remembered after its last use.
+    ///
+    /// The tokens of a forgotten name start again from the server's clock, so they still rise, unless that clock was
+    /// set back by more than this time. The cost is some 250 bytes for every name used within it.
+    remember: Duration = 1 day, REMEMBER_RANGE = 1 min..=365 days,
+        "how long the last token of an unused name is kept; after that, tokens start again from the server's clock";
 }
 
 /// The options that a backend needs, each within its range.
@@ -60,13 +81,6 @@ pub(crate) struct CheckedOptions {
 }
 
 impl RedisOptions {
-    /// The range of [`connect_timeout`](Self::connect_timeout).
-    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// The range of [`response_timeout`](Self::response_timeout).
-    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// The range of [`remember`](Self::remember).
-    pub const REMEMBER_RANGE: RangeInclusive<Duration> =
-        Duration::from_mins(1)..=Duration::from_hours(365 * 24);
     /// The range of [`replicas`](Self::replicas): more than any master has.
     pub const REPLICAS_RANGE: RangeInclusive<u32> = 0..=100;
 
@@ -77,14 +91,14 @@ impl RedisOptions {
 
     /// Sets the password of the user `default`.
     pub(crate) fn password(mut self, password: String) -> Self {
-        self.password = Some(password);
+        self.password = Some(Secret(password));
         self
     }
 
     /// Sets the user and password, as in Redis's access control lists. On a server with only a password, the user is
     /// `default`.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        (self.user, self.password) = (Some(user.into()), Some(password.into()));
+        (self.user, self.password) = (Some(user.into()), Some(Secret(password.into())));
         self
     }
 
@@ -97,7 +111,7 @@ impl RedisOptions {
     /// Sets the user and password of the sentinels, if they are not the master's. On sentinels with only a password, the
     /// user is `default`. Default: a sentinel that wants a login gets the master's.
     pub fn sentinel_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        (self.sentinel_user, self.sentinel_password) = (Some(user.into()), Some(password.into()));
+        (self.sentinel_user, self.sentinel_password) = (Some(user.into()), Some(Secret(password.into())));
         self
     }
 
@@ -107,14 +121,14 @@ impl RedisOptions {
     }
 
     pub(crate) fn sentinel_password(mut self, password: String) -> Self {
-        self.sentinel_password = Some(password);
+        self.sentinel_password = Some(Secret(password));
         self
     }
 
     /// Sets the root certificates, in PEM format, that the server's certificate must lead to, as `tls_ca` does in a URL.
     /// Goes with TLS. Default: the system's.
     pub fn tls_roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.roots = Some(pem.into());
+        self.certificates.roots = Some(Secret(pem.into()));
         self
     }
 
@@ -125,43 +139,12 @@ impl RedisOptions {
     }
 
     pub(crate) fn tls_certificate(mut self, pem: Vec<u8>) -> Self {
-        self.certificates.certificate = Some(pem);
+        self.certificates.certificate = Some(Secret(pem));
         self
     }
 
     pub(crate) fn tls_key(mut self, pem: Vec<u8>) -> Self {
-        self.certificates.key = Some(pem);
-        self
-    }
-
-    /// Sets the beginning of the keys: up to 200 bytes without control characters. Default: `tenure:`.
-    ///
-    /// A lock's key is exactly the prefix followed by the name; with `prefix("")` it is the name alone. Names of
-    /// different prefixes never meet, unless one prefix begins with the other.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets how long an attempt to connect may take: 1 ms to 10 minutes. Default: 2 s.
-    pub fn connect_timeout(mut self, longest: Duration) -> Self {
-        self.connect_timeout = longest;
-        self
-    }
-
-    /// Sets how long the server may take to answer a request: 1 ms to 10 minutes. After that, it counts as unavailable
-    /// and the connection is replaced. Default: 2 s.
-    pub fn response_timeout(mut self, longest: Duration) -> Self {
-        self.response_timeout = longest;
-        self
-    }
-
-    /// Sets how long the last token of a name is remembered after its last use: 1 minute to 365 days. Default: 1 day.
-    ///
-    /// The tokens of a forgotten name start again from the server's clock, so they still rise, unless that clock was
-    /// set back by more than this time. The cost is some 250 bytes for every name used within it.
-    pub fn remember(mut self, time: Duration) -> Self {
-        self.remember = time;
+        self.certificates.key = Some(Secret(pem));
         self
     }
 
@@ -186,32 +169,15 @@ impl RedisOptions {
     }
 
     pub(crate) fn check(&self) -> Result<CheckedOptions, Error> {
-        let replicas = Self::REPLICAS_RANGE;
         if let Some(target) = &self.target {
             self.certificates.check(target.is_encrypted())?;
             self.check_sentinels(target)?;
         }
-        Ok(CheckedOptions {
-            prefix: check_prefix(&self.prefix)?,
-            fair: self.fair,
-            replicas: if replicas.contains(&self.replicas) {
-                self.replicas
-            } else {
-                let allowed = format!("{} to {}", replicas.start(), replicas.end());
-                return Err(Error::invalid_option("replicas", self.replicas.to_string(), allowed));
-            },
-            remember: Error::check_range("remember", self.remember, &Self::REMEMBER_RANGE)?,
-            connect_timeout: Error::check_range(
-                "connect_timeout",
-                self.connect_timeout,
-                &Self::CONNECT_TIMEOUT_RANGE,
-            )?,
-            response_timeout: Error::check_range(
-                "response_timeout",
-                self.response_timeout,
-                &Self::RESPONSE_TIMEOUT_RANGE,
-            )?,
-        })
+        let Values { prefix, connect_timeout, response_timeout, remember } = self.checked_values()?;
+        check_prefix(&prefix)?;
+        let replicas = Error::check_range("replicas", self.replicas, &Self::REPLICAS_RANGE)?;
+        let fair = self.fair;
+        Ok(CheckedOptions { prefix, remember, fair, replicas, connect_timeout, response_timeout })
     }
 
     fn check_sentinels(&self, target: &Target) -> Result<(), Error> {
@@ -269,14 +235,14 @@ impl RedisOptions {
         if let Some(user) = &self.user {
             login = login.set_username(user);
         }
-        if let Some(password) = &self.password {
+        if let Some(Secret(password)) = &self.password {
             login = login.set_password(password);
         }
         login
     }
 
     pub(crate) fn sentinel_login(&self) -> Option<RedisConnectionInfo> {
-        let login = RedisConnectionInfo::default().set_password(self.sentinel_password.as_ref()?);
+        let login = RedisConnectionInfo::default().set_password(&self.sentinel_password.as_ref()?.0);
         Some(match &self.sentinel_user {
             Some(user) => login.set_username(user),
             None => login,
@@ -299,52 +265,6 @@ impl CheckedOptions {
     }
 }
 
-impl Default for RedisOptions {
-    /// Without an address, for [`RedisBackend::from_client`](crate::RedisBackend::from_client).
-    fn default() -> Self {
-        Self {
-            target: None,
-            user: None,
-            password: None,
-            database: 0,
-            certificates: Certificates::default(),
-            sentinel_user: None,
-            sentinel_password: None,
-            prefix: DEFAULT_PREFIX.to_owned(),
-            connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(2),
-            remember: Duration::from_hours(24),
-            fair: false,
-            replicas: 0,
-        }
-    }
-}
-
-impl fmt::Debug for RedisOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions")
-            .field("target", &self.target)
-            .field("user", &self.user)
-            .field("sentinel_user", &self.sentinel_user)
-            .field("database", &self.database)
-            .field("prefix", &self.prefix)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("response_timeout", &self.response_timeout)
-            .field("remember", &self.remember)
-            .field("fair", &self.fair)
-            .field("replicas", &self.replicas)
-            .finish_non_exhaustive()
-    }
-}
-
-fn check_prefix(prefix: &str) -> Result<String, Error> {
-    if prefix.len() <= Name::MAX_BYTES && !prefix.chars().any(char::is_control) {
-        return Ok(prefix.to_owned());
-    }
-    let given = format!("{:?}", prefix.chars().take(40).collect::<String>());
-    Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,14 +278,11 @@ mod tests {
     }
 
     #[test]
-    fn each_option_has_its_range() {
+    fn prefix_and_replicas_are_checked() {
         let some = RedisOptions::default;
         assert!(some().prefix("").check().is_ok());
         refused(&some().prefix("a\nb"), "prefix");
         refused(&some().prefix("x".repeat(201)), "prefix");
-        refused(&some().connect_timeout(Duration::ZERO), "connect_timeout");
-        refused(&some().response_timeout(Duration::MAX), "response_timeout");
-        refused(&some().remember(Duration::from_secs(59)), "remember");
         refused(&some().replicas(101), "replicas");
         assert!(some().endpoint().is_err());
     }

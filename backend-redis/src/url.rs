@@ -6,62 +6,26 @@ use crate::{
 };
 use tenure_core::{
     Error,
+    options::Contains,
     url::{Guide, Parameter, Place, Refusal, Scheme, Servers, Urls, decode},
 };
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Options of one server, or of several that are used in the same way.
-pub(crate) trait EachServer {
-    /// Changes the options of every server in the same way.
-    fn each_server(self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self;
-}
-
-impl EachServer for RedisOptions {
-    fn each_server(self, mut change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
-        change(self)
-    }
-}
-
-/// The parameters that mean the same for one server and for several.
-pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 8] {
+/// The parameters outside the table of options that mean the same for one server and for several.
+pub(crate) const fn of_each_server<O: Contains<RedisOptions>>() -> [Parameter<O>; 3] {
     [
-        Parameter::<O>::prefix("tenure:", |options, prefix| {
-            options.each_server(|server: RedisOptions| server.prefix(prefix))
-        }),
-        Parameter::<O>::password_file(),
-        Parameter::<O>::duration(
-            "connect_timeout",
-            RedisOptions::CONNECT_TIMEOUT_RANGE,
-            "2s",
-            |options, longest| options.each_server(|server| server.connect_timeout(longest)),
-        )
-        .about("how long an attempt to connect may take"),
-        Parameter::<O>::duration(
-            "response_timeout",
-            RedisOptions::RESPONSE_TIMEOUT_RANGE,
-            "2s",
-            |options, longest| options.each_server(|server| server.response_timeout(longest)),
-        )
-        .about("how long the server may take to answer before it counts as unavailable"),
-        Parameter::<O>::duration("remember", RedisOptions::REMEMBER_RANGE, "1day", |options, time| {
-            options.each_server(|server| server.remember(time))
-        })
-        .about(
-            "how long the last token of an unused name is kept; after that, tokens start again from \
-            the server's clock",
-        ),
         Parameter::<O>::file("tls_ca", "the system's", |options, pem| {
-            options.each_server(|server| server.tls_roots(pem.clone()))
+            options.change(|server: RedisOptions| server.tls_roots(pem.clone()))
         })
         .about("the only authorities that the servers' certificates are checked against, in PEM format"),
         Parameter::<O>::file("tls_cert", "none", |options, pem| {
-            options.each_server(|server| server.tls_certificate(pem.clone()))
+            options.change(|server: RedisOptions| server.tls_certificate(pem.clone()))
         })
         .about("the client's certificate, in PEM format"),
         Parameter::<O>::file("tls_key", "none", |options, pem| {
-            options.each_server(|server| server.tls_key(pem.clone()))
+            options.change(|server: RedisOptions| server.tls_key(pem.clone()))
         })
         .about("the key of that certificate, in PEM format"),
     ]
@@ -85,6 +49,8 @@ impl RedisOptions {
             Scheme { form: "rediss+cluster://[USER:PASSWORD@]HOST,HOST", about: "a Redis Cluster, over TLS" },
         ],
         parameters: &[
+            &[Parameter::password_file()],
+            Self::parameters(),
             &of_each_server(),
             &[
                 Parameter::flag("fair", "false", Self::fair)
@@ -303,22 +269,6 @@ mod tests {
         ] {
             let error = RedisOptions::from_url(url).expect_err(url).to_string();
             assert!(error.contains(problem), "{url}: {error}");
-        }
-    }
-
-    #[test]
-    fn every_parameter_reaches_its_option() {
-        let url = "redis://host?prefix=p&connect_timeout=11ms&response_timeout=12ms&remember=13m&fair=true&replicas=2";
-        let seen = format!("{:?}", RedisOptions::from_url(url).unwrap());
-        for option in [
-            "prefix: \"p\"",
-            "connect_timeout: 11ms",
-            "response_timeout: 12ms",
-            "remember: 780s",
-            "fair: true",
-            "replicas: 2",
-        ] {
-            assert!(seen.contains(option), "{option} is not in {seen}");
         }
     }
 

@@ -34,7 +34,7 @@
 //! | `session_locks` | row locks and advisory locks |
 //! | `lane`, `hints` | one connection, with requests in order; news of releases |
 //! | `silence` | whether a connection can be trusted that was idle for long |
-//! | `options`, `patience`, `explained` | code that databases share: ranges, time limits, errors |
+//! | `strategy`, `patience`, `explained` | code that databases share: kinds of locks, time limits, errors |
 //! | `fence` | rows of yours that refuse stale holders |
 //! | `table`, `statement`, `values` | the words of a statement |
 
@@ -57,8 +57,6 @@ mod lane;
 mod lease_rows;
 #[cfg(feature = "mysql")]
 mod mysql;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-mod options;
 #[cfg(feature = "_server")]
 mod patience;
 #[cfg(feature = "postgres")]
@@ -73,6 +71,8 @@ mod silence;
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod statement;
+#[cfg(feature = "_server")]
+mod strategy;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod table;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
@@ -82,8 +82,6 @@ mod values;
 pub use fence::{Fence, FenceError};
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlBackend, MySqlOptions, mysql_row_schema, mysql_schema};
-#[cfg(feature = "_server")]
-pub use options::Strategy;
 #[cfg(feature = "postgres")]
 pub use postgres::{
     AdvisoryKey, Durability, PostgresBackend, PostgresOptions, postgres_advisory_schema, postgres_row_schema,
@@ -93,6 +91,8 @@ pub use postgres::{
 pub use server::{Dialect, ServerBackend, ServerOptions};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};
+#[cfg(feature = "_server")]
+pub use strategy::Strategy;
 
 /// The `sqlx` crate, in the version whose types this crate takes.
 #[doc(no_inline)]

@@ -30,8 +30,8 @@ pub(crate) use options::tests as options_tests;
 
 use crate::{
     lease_rows::{self, LeaseRows, lease_table::LeaseTable},
-    options::Strategy,
     session_locks::SessionLocks,
+    strategy::Strategy,
 };
 use std::{borrow::Cow, fmt, ops::Deref, sync::Arc};
 use tenure_core::{

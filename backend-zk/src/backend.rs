@@ -136,7 +136,7 @@ impl Inner {
     /// If nothing seems wrong, it asks again: a server that refuses the credentials closes the connection right after
     /// its answer, and the client, which pings meanwhile, may lose that answer.
     async fn first_session(self: &Arc<Self>) -> Result<Arc<Live>, StoreError> {
-        let until = Moment::now() + self.options.connect_timeout;
+        let until = Moment::now() + self.options.values.connect_timeout;
         let mut attempts = 0;
         loop {
             let error = match self.session().await {
@@ -169,8 +169,8 @@ impl Inner {
     }
 
     fn contender<'a>(&'a self, live: &'a Arc<Live>, claim: &'a Claim, lock: &'a str) -> Contender<'a> {
-        let Checked { prefix, response_timeout, read_write, .. } = &self.options;
-        let (response_timeout, read_write) = (*response_timeout, *read_write);
+        let Checked { prefix, values, read_write, .. } = &self.options;
+        let (response_timeout, read_write) = (values.response_timeout, *read_write);
         Contender { live, claim, lock, prefix, response_timeout, read_write }
     }
 
@@ -179,7 +179,7 @@ impl Inner {
         &self,
         request: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let patience = self.options.response_timeout;
+        let patience = self.options.values.response_timeout;
         let late = |_| StoreError::unavailable(format!("no answer within {patience:?}"));
         tokio::time::timeout(patience, request).await.map_err(late)?
     }
@@ -204,7 +204,7 @@ impl Backend for ZkBackend {
             standing: StandingKind::Session,
             wakeup: Wakeup::Queue,
             // With each heartbeat of the session.
-            ask_again: lease::renewal_period(self.0.options.session_timeout),
+            ask_again: lease::renewal_period(self.0.options.values.session_timeout),
             fair: true,
             shared: true,
             permits: true,

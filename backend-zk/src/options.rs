@@ -12,13 +12,13 @@ pub(crate) mod tls;
 use self::login::Login;
 #[cfg(feature = "tls")]
 use self::tls::{CheckedTls, Tls, may_be_certified};
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::fmt;
 use tenure_core::Error;
+#[cfg(feature = "tls")]
+use tenure_core::options::Secret;
 
 /// The port of a server that is given without one.
 const PORT: u16 = 2181;
-/// The range of timeouts: for a request, and for the steps before it.
-const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
 /// Options of a ZooKeeper ensemble: its servers, the part of its tree, and the timeouts.
 /// [`ZkBackend::connect`](crate::ZkBackend::connect) checks them before it connects.
@@ -35,19 +35,37 @@ const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration:
 ///     .session_timeout(Duration::from_secs(20));
 /// assert!(!format!("{options:?}").contains("secret"));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "options do nothing until the ensemble is connected"]
 pub struct ZkOptions {
     hosts: Vec<String>,
     chroot: String,
     prefix: String,
-    session_timeout: Duration,
-    connect_timeout: Duration,
-    response_timeout: Duration,
     read_write: bool,
     login: Option<Login>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
+    values: Values,
+}
+
+tenure_core::options! {
+    /// The options that are set in the same way in code and in a URL.
+    pub(crate) struct Values for ZkOptions;
+
+    /// Sets how long the servers keep a silent client's session, and all its locks.
+    ///
+    /// This takes the place of a lease. The servers bring it into their own range: 2 to 20 of their ticks (4 s to
+    /// 40 s), unless they are configured otherwise.
+    session_timeout: Duration = 30 s, SESSION_TIMEOUT_RANGE = 500 ms..=1 h,
+        "how long the servers keep the session of a silent client, and all its locks";
+
+    /// Sets how long opening a session may take before the ensemble counts as unavailable.
+    connect_timeout: Duration = 10 s, CONNECT_TIMEOUT_RANGE = 10 ms..=10 min,
+        "how long an attempt to connect may take";
+
+    /// Sets how long an answer may take before the ensemble counts as unavailable.
+    response_timeout: Duration = 5 s, RESPONSE_TIMEOUT_RANGE = 10 ms..=10 min,
+        "how long the server may take to answer before it counts as unavailable";
 }
 
 /// Checked options, each within its range.
@@ -61,9 +79,7 @@ pub(crate) struct Checked {
     pub(crate) chroot: String,
     /// `/a/b`, or empty for the root.
     pub(crate) prefix: String,
-    pub(crate) session_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) response_timeout: Duration,
+    pub(crate) values: Values,
     pub(crate) read_write: bool,
     pub(crate) login: Option<Login>,
     #[cfg(feature = "tls")]
@@ -79,27 +95,17 @@ pub(crate) struct Host {
 }
 
 impl ZkOptions {
-    /// The range of [`session_timeout`](Self::session_timeout).
-    pub const SESSION_TIMEOUT_RANGE: RangeInclusive<Duration> =
-        Duration::from_millis(500)..=Duration::from_hours(1);
-    /// The range of [`connect_timeout`](Self::connect_timeout).
-    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// The range of [`response_timeout`](Self::response_timeout).
-    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-
     /// Uses the ensemble with these servers, each `host`, `host:port` or `[address]:port`. Default port: 2181.
     pub fn new<Host: Into<String>>(hosts: impl IntoIterator<Item = Host>) -> Self {
         Self {
             hosts: hosts.into_iter().map(Into::into).collect(),
             chroot: String::new(),
             prefix: "/tenure".to_owned(),
-            session_timeout: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(10),
-            response_timeout: Duration::from_secs(5),
             read_write: false,
             login: None,
             #[cfg(feature = "tls")]
             tls: None,
+            values: Values::default(),
         }
     }
 
@@ -113,28 +119,6 @@ impl ZkOptions {
     /// prefixes never meet, unless one prefix is a lock's node of another. Default: `/tenure`.
     pub fn prefix(mut self, path: impl Into<String>) -> Self {
         self.prefix = path.into();
-        self
-    }
-
-    /// Sets how long the servers keep a silent client's session, and all its locks: 500 ms to 1 hour. Default: 30 s.
-    ///
-    /// This takes the place of a lease. The servers bring it into their own range: 2 to 20 of their ticks (4 s to
-    /// 40 s), unless they are configured otherwise.
-    pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout;
-        self
-    }
-
-    /// Sets how long opening a session may take before the ensemble counts as unavailable: 10 ms to 10 minutes.
-    /// Default: 10 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets how long an answer may take before the ensemble counts as unavailable: 10 ms to 10 minutes. Default: 5 s.
-    pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.response_timeout = timeout;
         self
     }
 
@@ -178,7 +162,7 @@ impl ZkOptions {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, authorities: impl Into<String>) -> Self {
         let identity = self.tls.and_then(|tls| tls.identity);
-        self.tls = Some(Tls { roots: authorities.into(), identity });
+        self.tls = Some(Tls { roots: Secret(authorities.into()), identity });
         self
     }
 
@@ -187,7 +171,7 @@ impl ZkOptions {
     #[cfg(feature = "tls")]
     pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         let roots = self.tls.map(|tls| tls.roots).unwrap_or_default();
-        self.tls = Some(Tls { roots, identity: Some((certificate.into(), key.into())) });
+        self.tls = Some(Tls { roots, identity: Some(Secret((certificate.into(), key.into()))) });
         self
     }
 
@@ -212,21 +196,7 @@ impl ZkOptions {
             hosts,
             chroot,
             prefix: check_path("prefix", &self.prefix)?,
-            session_timeout: Error::check_range(
-                "session_timeout",
-                self.session_timeout,
-                &Self::SESSION_TIMEOUT_RANGE,
-            )?,
-            connect_timeout: Error::check_range(
-                "connect_timeout",
-                self.connect_timeout,
-                &Self::CONNECT_TIMEOUT_RANGE,
-            )?,
-            response_timeout: Error::check_range(
-                "response_timeout",
-                self.response_timeout,
-                &Self::RESPONSE_TIMEOUT_RANGE,
-            )?,
+            values: self.checked_values()?,
             read_write: self.read_write,
             login: self.login.map(Login::check).transpose()?,
             #[cfg(feature = "tls")]
@@ -250,22 +220,6 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, port } = self;
         if name.contains(':') { write!(f, "[{name}]:{port}") } else { write!(f, "{name}:{port}") }
-    }
-}
-
-impl fmt::Debug for ZkOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkOptions")
-            .field("hosts", &self.hosts)
-            .field("chroot", &self.chroot)
-            .field("prefix", &self.prefix)
-            .field("session_timeout", &self.session_timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("response_timeout", &self.response_timeout)
-            .field("read_write_nodes", &self.read_write)
-            .field("login", &self.login)
-            .field("encrypted", &self.is_encrypted())
-            .finish_non_exhaustive()
     }
 }
 
@@ -340,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_has_its_range() {
+    fn names_are_checked() {
         let ensemble = || ZkOptions::new(["zk1", "zk2:2182", "[::1]:2181", "[::1]"]);
         assert_eq!(ensemble().check().unwrap().ensemble, "zk1,zk2:2182,[::1]:2181,[::1]");
         refused(ZkOptions::new([""; 0]), "hosts");
@@ -351,9 +305,6 @@ mod tests {
             refused(ensemble().chroot(path), "chroot");
             refused(ensemble().prefix(path), "prefix");
         }
-        refused(ensemble().session_timeout(Duration::from_millis(499)), "session_timeout");
-        refused(ensemble().connect_timeout(Duration::ZERO), "connect_timeout");
-        refused(ensemble().response_timeout(Duration::MAX), "response_timeout");
         refused(ensemble().digest("", "x"), "user");
         refused(ensemble().digest("a:b", "x"), "user");
     }

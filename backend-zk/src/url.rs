@@ -3,6 +3,7 @@
 use crate::options::ZkOptions;
 use tenure_core::{
     Error,
+    options::Contains,
     url::{self, Guide, Place, Refusal, Scheme, Servers, Urls, decode},
 };
 
@@ -13,7 +14,7 @@ const URLS: Urls<Given> = Urls {
         form: "zookeeper://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
         about: "a ZooKeeper ensemble",
     }],
-    parameters: &[PARAMETERS],
+    parameters: &[ZkOptions::parameters(), PARAMETERS],
 };
 
 #[cfg(feature = "tls")]
@@ -22,29 +23,18 @@ const TLS_URLS: Urls<Given> = Urls {
         form: "zookeeper+tls://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
         about: "a ZooKeeper ensemble, over TLS",
     }],
-    parameters: &[PARAMETERS, tls::PARAMETERS],
+    parameters: &[ZkOptions::parameters(), PARAMETERS, tls::PARAMETERS],
 };
 
 const PARAMETERS: &[Parameter] = &[
     Parameter::prefix("/tenure", |given, prefix| {
         let slash = if prefix.starts_with('/') { "" } else { "/" };
-        given.with(|options| options.prefix(format!("{slash}{prefix}")))
+        Given { options: given.options.prefix(format!("{slash}{prefix}")), ..given }
     }),
     Parameter::password_file(),
-    Parameter::duration("session_timeout", ZkOptions::SESSION_TIMEOUT_RANGE, "30s", |given, timeout| {
-        given.with(|options| options.session_timeout(timeout))
-    })
-    .about("how long the servers keep the session of a silent client, and all its locks"),
-    Parameter::duration("connect_timeout", ZkOptions::CONNECT_TIMEOUT_RANGE, "10s", |given, longest| {
-        given.with(|options| options.connect_timeout(longest))
-    })
-    .about("how long an attempt to connect may take"),
-    Parameter::duration("response_timeout", ZkOptions::RESPONSE_TIMEOUT_RANGE, "5s", |given, longest| {
-        given.with(|options| options.response_timeout(longest))
-    })
-    .about("how long the server may take to answer before it counts as unavailable"),
-    Parameter::word("nodes", &["lock", "read-write"], "lock", |given, word| {
-        given.with(|options| options.read_write_nodes(word == "read-write"))
+    Parameter::word("nodes", &["lock", "read-write"], "lock", |given, word| Given {
+        options: given.options.read_write_nodes(word == "read-write"),
+        ..given
     })
     .about(
         "the Curator lock that exclusive holders share: InterProcessMutex (lock) or \
@@ -86,10 +76,6 @@ impl Given {
         })
     }
 
-    fn with(self, change: impl FnOnce(ZkOptions) -> ZkOptions) -> Self {
-        Self { options: change(self.options), ..self }
-    }
-
     fn logged_in(self) -> Result<ZkOptions, Error> {
         match (self.login, self.sasl) {
             (None, false) => Ok(self.options),
@@ -106,6 +92,12 @@ impl Given {
                 Err(Error::invalid_option("auth", "sasl", allowed))
             }
         }
+    }
+}
+
+impl Contains<ZkOptions> for Given {
+    fn change(self, mut change: impl FnMut(ZkOptions) -> ZkOptions) -> Self {
+        Self { options: change(self.options), ..self }
     }
 }
 
@@ -224,47 +216,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parameter_reaches_its_option() {
-        let timeouts = "session_timeout=11s&connect_timeout=12s&response_timeout=13s";
-        let url = format!(
-            "zookeeper://me:se%40cret@zk1,zk2:99/root?prefix=p&auth=sasl&nodes=read-write&{timeouts}"
-        );
-        let seen = format!("{:?}", ZkOptions::from_url(&url).unwrap());
-        for option in [
-            r#"hosts: ["zk1", "zk2:99"]"#,
-            r#"chroot: "/root""#,
-            r#"prefix: "/p""#,
-            "session_timeout: 11s",
-            "connect_timeout: 12s",
-            "response_timeout: 13s",
-            "read_write_nodes: true",
-            r#"scheme: Sasl, user: "me""#,
-            "encrypted: false",
-        ] {
-            assert!(seen.contains(option), "{option} is not in {seen}");
+    fn place_and_login_reach_their_options() {
+        let seen = |url: &str| format!("{:?}", ZkOptions::from_url(url).unwrap());
+        let all = seen("zookeeper://me:se%40cret@zk1,zk2:99/root?auth=sasl");
+        for option in
+            [r#"["zk1", "zk2:99"]"#, r#"chroot: "/root""#, r#"scheme: Sasl, user: "me", password: …"#]
+        {
+            assert!(all.contains(option), "{option} is not in {all}");
         }
-        assert!(!seen.contains("cret"), "{seen}");
         for url in ["zookeeper://me:secret@zk", "zookeeper://me:secret@zk?auth=digest"] {
-            assert!(format!("{:?}", ZkOptions::from_url(url).unwrap()).contains("scheme: Digest"), "{url}");
+            assert!(seen(url).contains("scheme: Digest"), "{url}");
         }
         let error = ZkOptions::from_url("zookeeper://zk?auth=sasl").unwrap_err();
         assert!(error.to_string().contains("a user and a password"), "{error}");
-    }
-
-    #[test]
-    fn password_is_read_from_a_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("password");
-        std::fs::write(&file, "se@cret\n").unwrap();
-        #[cfg(unix)]
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        let read = |place: &str| {
-            let url = format!("zookeeper://{place}?password_file={}", file.display());
-            URLS.read(&url, |place| Given::at(&place)).unwrap()
-        };
-        assert_eq!(read("me@zk1,zk2/root").login, Some(("me".to_owned(), "se@cret".to_owned())));
-        let error = read("zk").logged_in().unwrap().check().err().unwrap();
-        assert!(matches!(error, Error::InvalidOption { option: "user", .. }), "{error}");
     }
 
     #[test]
@@ -279,7 +243,7 @@ mod tests {
         let given = |parameters: &str| ZkOptions::from_url(&format!("zookeeper+tls://zk?{parameters}"));
         for parameters in [format!("tls_ca={ca}"), format!("tls_ca={ca}&tls_cert={cert}&tls_key={key}")] {
             let seen = format!("{:?}", given(&parameters).unwrap());
-            assert!(seen.contains("encrypted: true"), "{parameters}: {seen}");
+            assert!(seen.contains("tls: Some("), "{parameters}: {seen}");
         }
         for (parameters, refused) in [
             ("session_timeout=9s".to_owned(), "tls_ca"),

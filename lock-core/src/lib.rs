@@ -17,6 +17,7 @@
 //! | the contract as a value | [`record`] |
 //! | locks made from compare-and-swap | [`record::RecordStore`], [`record::Records`] |
 //! | how a store reads its URLs | [`url`] |
+//! | a store's options, one row each | [`options!`](crate::options!) |
 //! | the reference store | [`Memory`] |
 //! | measurements | [`metrics`] |
 //!
@@ -33,6 +34,7 @@
 //! | the contract as a value | `record`, on which `memory` and others are built |
 //! | measurements of all that, and of the requests | `metrics` |
 //! | the requests to a store | `store` |
+//! | a store's options as a table | `options` |
 //! | how a URL says which store, and how to use it | `url` |
 //! | the words of the contract | `contract` |
 
@@ -42,6 +44,7 @@ mod api;
 mod contract;
 mod memory;
 pub mod metrics;
+pub mod options;
 mod policy;
 pub mod record;
 mod store;

@@ -2,7 +2,8 @@
 //!
 //! A URL is `scheme:place?name=value&name=value`. A store lists its own schemes and parameters in its [`Urls`], and
 //! reads the place. The rest is the same for every store, and done here: anything unknown is refused with what would be
-//! valid, `%XX` is decoded, and neither passwords nor unknown parameters are repeated.
+//! valid, `%XX` is decoded, and neither passwords nor unknown parameters are repeated. [`options!`](crate::options!)
+//! makes parameters from a table of options, and has an example.
 //!
 //! # Reading the code
 //!
@@ -16,61 +17,6 @@
 //! | why a URL is refused | `refusal` |
 //! | the scheme | `scheme` |
 //! | the known word that a misspelt one stands for | `nearest` |
-//!
-//! # Examples
-//!
-//! ```
-//! use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
-//! use tenure_core::{Error, url::{Guide, Parameter, Refusal, Scheme, Urls, decode}};
-//!
-//! pub struct FilesOptions {
-//!     directory: PathBuf,
-//!     poll: Duration,
-//! }
-//!
-//! const URLS: Urls<FilesOptions> = Urls {
-//!     schemes: &[Scheme { form: "files:PATH", about: "a directory of files" }],
-//!     parameters: &[&[
-//!         Parameter::duration("poll", FilesOptions::POLL_RANGE, "50ms", FilesOptions::poll)
-//!             .about("the longest time between two attempts of a waiter"),
-//!     ]],
-//! };
-//!
-//! impl FilesOptions {
-//!     pub const POLL_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
-//!
-//!     pub fn new(directory: impl Into<PathBuf>) -> Self {
-//!         Self { directory: directory.into(), poll: Duration::from_millis(50) }
-//!     }
-//!
-//!     pub fn poll(self, poll: Duration) -> Self {
-//!         Self { poll, ..self }
-//!     }
-//!
-//!     pub fn from_url(url: &str) -> Result<Self, Error> {
-//!         URLS.read(url, |place| match place.path() {
-//!             Some(path) if !path.is_empty() => Ok(Self::new(decode(path)?)),
-//!             _ => Err(place.refuse("missing directory")),
-//!         })
-//!     }
-//!
-//!     /// For documentation.
-//!     pub fn urls() -> Guide {
-//!         URLS.guide()
-//!     }
-//! }
-//!
-//! let options = FilesOptions::from_url("files:/srv/my%20locks?poll=1s")?;
-//! assert_eq!(options.directory, PathBuf::from("/srv/my locks"));
-//! assert_eq!(options.poll, Duration::from_secs(1));
-//!
-//! let error = FilesOptions::from_url("files:/srv/locks?poll=0s").err().unwrap();
-//! assert_eq!(
-//!     error.to_string(),
-//!     r#"invalid store URL "files:/srv/locks": invalid poll "0s"; expected a duration with its unit, 1ms to 1m"#
-//! );
-//! # Ok::<(), Error>(())
-//! ```
 
 mod encoding;
 mod nearest;

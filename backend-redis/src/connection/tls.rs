@@ -9,17 +9,17 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
 };
-use tenure_core::Error;
+use tenure_core::{Error, options::Secret};
 
 /// Texts in PEM format, as they were given.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Certificates {
     /// The authorities to trust, if not the system's.
-    pub(crate) roots: Option<Vec<u8>>,
+    pub(crate) roots: Option<Secret<Vec<u8>>>,
     /// The client's certificate, with its chain.
-    pub(crate) certificate: Option<Vec<u8>>,
+    pub(crate) certificate: Option<Secret<Vec<u8>>>,
     /// The key of that certificate.
-    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) key: Option<Secret<Vec<u8>>>,
 }
 
 impl Certificates {
@@ -52,7 +52,7 @@ impl Certificates {
 
     #[cfg(feature = "tls")]
     fn check_texts(&self) -> Result<(), Error> {
-        if let Some(roots) = &self.roots {
+        if let Some(Secret(roots)) = &self.roots {
             let refused = |why: String| {
                 Error::invalid_option("tls_ca", "the given text", format!("certificates in PEM format{why}"))
             };
@@ -63,7 +63,9 @@ impl Certificates {
                 return Err(refused(String::new()));
             }
         }
-        let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else { return Ok(()) };
+        let (Some(Secret(certificate)), Some(Secret(key))) = (&self.certificate, &self.key) else {
+            return Ok(());
+        };
         let refused = |option, what: &str, error: &dyn std::fmt::Display| {
             Error::invalid_option(option, "the given text", format!("{what} in PEM format ({error})"))
         };
@@ -82,9 +84,10 @@ impl Certificates {
     pub(crate) fn client(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
         choose_cryptography();
         let identity = self.certificate.clone().zip(self.key.clone());
-        let client_tls =
-            identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: self.roots.clone() })
+        let client_tls = identity
+            .map(|(Secret(client_cert), Secret(client_key))| ClientTlsConfig { client_cert, client_key });
+        let root_cert = self.roots.clone().map(|Secret(roots)| roots);
+        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
     }
 }
 

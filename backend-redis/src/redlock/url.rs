@@ -3,17 +3,18 @@
 use super::options::RedlockOptions;
 use crate::{
     RedisOptions,
-    url::{EachServer, of_each_server, several},
+    url::{of_each_server, several},
 };
 use tenure_core::{
     Error,
+    options::Contains,
     url::{self, Guide, Scheme, Urls},
 };
 
 type Parameter = url::Parameter<RedlockOptions>;
 
-impl EachServer for RedlockOptions {
-    fn each_server(self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
+impl Contains<RedisOptions> for RedlockOptions {
+    fn change(self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
         self.each(change)
     }
 }
@@ -31,16 +32,16 @@ impl RedlockOptions {
             },
         ],
         parameters: &[
+            &[Parameter::password_file()],
+            RedisOptions::parameters(),
             &of_each_server(),
             &[
                 Parameter::duration("node_timeout", Self::NODE_TIMEOUT_RANGE, "500ms", Self::node_timeout)
                     .about("how long one server may take per round while the others are not a quorum"),
-                Parameter::flag("fair", "false", |options, fair| {
-                    options.each_server(|server| server.fair(fair))
-                })
-                .about("must be false: independent servers share no queue"),
+                Parameter::flag("fair", "false", |options, fair| options.each(|server| server.fair(fair)))
+                    .about("must be false: independent servers share no queue"),
                 Parameter::number("replicas", RedisOptions::REPLICAS_RANGE, "0", |options, count| {
-                    options.each_server(|server| server.replicas(count))
+                    options.each(|server| server.replicas(count))
                 })
                 .about("must be 0: a majority of the servers keeps a grant"),
             ],

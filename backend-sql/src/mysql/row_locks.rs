@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     lane::{Again, Lane, Server},
-    options::Strategy,
     server::{Checked, in_time},
     session_locks::{
         issue::Issue,
@@ -16,6 +15,7 @@ use crate::{
         rows::{RowHolder, beyond_all_names, row_holder},
     },
     statement::Statement,
+    strategy::Strategy,
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row,

@@ -16,6 +16,7 @@ impl MySqlOptions {
             Scheme { form: "mariadb://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "MariaDB" },
         ],
         parameters: &[
+            Self::parameters(),
             Self::PARAMETERS,
             &[
                 Parameter::duration("poll", Self::POLL_RANGE, "200ms", Self::poll).about(POLL),
@@ -87,11 +88,11 @@ mod tests {
 
     #[test]
     fn driver_parameters_reach_the_driver() {
-        let url = "mariadb://me:hunter2@db/app?ssl-mode=verify_ca&ssl-ca=%2Fa%20b%26c.pem&poll=1s";
-        let options = MySqlOptions::from_url(url).unwrap();
-        let connection = format!("{:?}", options.connection().unwrap());
-        assert!(connection.contains("VerifyCa") && connection.contains("/a b&c.pem"), "{connection}");
-        assert_eq!(options.check().unwrap().poll, std::time::Duration::from_secs(1));
+        let url = "mariadb://db/app?ssl-mode=verify_ca&ssl-ca=%2Fa%20b%26c.pem&ssl-cert=d.pem&ssl-key=e.key";
+        let seen = format!("{:?}", MySqlOptions::from_url(url).unwrap().connection().unwrap());
+        for value in ["VerifyCa", "/a b&c.pem", "d.pem", "e.key"] {
+            assert!(seen.contains(value), "{value} is not in {seen}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ impl PostgresOptions {
             Scheme { form: "postgresql://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "the same" },
         ],
         parameters: &[
+            Self::parameters(),
             Self::PARAMETERS,
             &[
                 Parameter::duration("poll", Self::POLL_RANGE, "2s; 100ms with pooler", Self::poll)
@@ -100,28 +101,16 @@ impl PostgresOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Strategy, server::url::tests};
-    use sqlx::postgres::PgSslMode;
-    use std::time::Duration;
+    use crate::server::url::tests;
 
     #[test]
-    fn every_parameter_reaches_its_option() {
-        let url = "postgres://me:hunter2@db/app?prefix=p&strategy=row-lock&table=s.t&create_table=false&connections=65\
-                   &connect_timeout=11ms&response_timeout=12ms&poll=13ms&durability=relaxed&pooler=true\
-                   &sslmode=verify-ca&sslrootcert=%2Fa%20b%26c.pem";
-        let options = PostgresOptions::from_url(url).unwrap();
-        let connection = options.connection().unwrap();
-        assert!(matches!(connection.get_ssl_mode(), PgSslMode::VerifyCa));
-        assert!(format!("{connection:?}").contains("/a b&c.pem"), "{connection:?}");
-        let checked = options.check().unwrap();
-        assert_eq!((checked.prefix.as_str(), checked.strategy), ("p", Strategy::RowLock));
-        assert_eq!((checked.connections, checked.create_table, checked.fair), (65, false, false));
-        let times = [checked.connect_timeout, checked.response_timeout, checked.poll];
-        assert_eq!(times, [11, 12, 13].map(Duration::from_millis));
-        assert_eq!((checked.own.durability, checked.own.pooler), (Durability::Relaxed, Some(true)));
-        assert_eq!(checked.table.to_string(), "s.t");
-        let fair = PostgresOptions::from_url("postgres://db/app?fair=true").unwrap();
-        assert!(fair.check().unwrap().fair);
+    fn driver_parameters_reach_the_driver() {
+        let url =
+            "postgres://db/app?sslmode=verify-ca&sslrootcert=%2Fa%20b%26c.pem&sslcert=d.pem&sslkey=e.key";
+        let seen = format!("{:?}", PostgresOptions::from_url(url).unwrap().connection().unwrap());
+        for value in ["VerifyCa", "/a b&c.pem", "d.pem", "e.key"] {
+            assert!(seen.contains(value), "{value} is not in {seen}");
+        }
     }
 
     #[test]

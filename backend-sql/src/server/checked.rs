@@ -1,7 +1,7 @@
 //! Checked options.
 
 use crate::{
-    options::Strategy,
+    strategy::Strategy,
     table::{TablePath, schema_command},
 };
 use std::time::Duration;

@@ -4,41 +4,69 @@ use super::{
     checked::Checked,
     dialect::{ConnectOptions, Dialect},
 };
-use crate::{
-    options::{self, Strategy, check_prefix},
-    table::TablePath,
+use crate::{strategy::Strategy, table::TablePath};
+use std::{ops::RangeInclusive, time::Duration};
+use tenure_core::{
+    Error,
+    options::{Secret, check_prefix},
+    url::encode,
 };
-use std::{fmt, ops::RangeInclusive, time::Duration};
-use tenure_core::{Error, url::encode};
 
 /// Options of a database server: its URL, the table, and the timeouts. `PostgresOptions` and `MySqlOptions` are its
 /// aliases. [`ServerBackend::connect`](super::ServerBackend::connect) checks them before it contacts the server.
+#[derive(Debug)]
 #[must_use = "options do nothing until the server is connected to"]
-pub struct ServerOptions<D: Dialect>(Given<D::Own>);
-
-/// The options as given; `own` are those that only this kind of server has.
-#[derive(Clone)]
-struct Given<O> {
-    url: String,
+pub struct ServerOptions<D: Dialect> {
+    /// With a password, or with one somewhere if it is invalid.
+    url: Secret<String>,
     strategy: Strategy,
     table: Option<String>,
-    prefix: String,
     poll: Option<Duration>,
     connections: Option<usize>,
-    fair: bool,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-    create_table: bool,
-    own: O,
+    values: Values,
+    /// The options that only this kind of server has.
+    own: D::Own,
+}
+
+tenure_core::options! {
+    /// The options that are set in the same way in code and in a URL.
+    pub(crate) struct Values for ServerOptions<D> where D: Dialect;
+
+    /// Sets the namespace: up to 200 bytes without control characters. Names of different prefixes never meet.
+    prefix: Prefix = "";
+
+    /// Sets whether the table is created if it is missing. To create it by hand, see `postgres_schema` and
+    /// `mysql_schema`.
+    create_table: bool = true, "whether the table is created when it is missing";
+
+    /// Sets whether the waiters of all clients are served in the order in which they came. All clients of a name must
+    /// agree on it.
+    ///
+    /// If so, each waiting client writes the name's row every 1.5 s, to keep its place, and reads it at least every
+    /// 0.5 s. One that dies delays those behind it by at most 3 s. Not for row locks and advisory locks, whose waiters
+    /// stand in the server's own queue.
+    fair: bool = false, "whether waiters of all clients are served in the order in which they came";
+
+    /// Sets how long an attempt to connect may take.
+    ///
+    /// Making a missing table is not part of it. That may take 30 s, or the response timeout if that is longer.
+    connect_timeout: Duration = 5 s, CONNECT_TIMEOUT_RANGE = 1 ms..=10 min,
+        "how long an attempt to connect may take";
+
+    /// Sets how long the server may take to answer before it counts as unavailable.
+    ///
+    /// If other clients keep changing a row first, a request tries again for the same time.
+    ///
+    /// The server itself gives up a little earlier, so that no request waits there after its client has stopped
+    /// waiting. PostgreSQL does so by `lock_timeout` and `statement_timeout`. MySQL and MariaDB do so, for locks, by
+    /// `innodb_lock_wait_timeout` and `lock_wait_timeout`, in whole seconds, at least one.
+    response_timeout: Duration = 5 s, RESPONSE_TIMEOUT_RANGE = 1 ms..=10 min,
+        "how long the server may take to answer before it counts as unavailable";
 }
 
 impl<D: Dialect> ServerOptions<D> {
     /// The range of [`poll`](Self::poll).
-    pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
-    /// The range of [`connect_timeout`](Self::connect_timeout).
-    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
-    /// The range of [`response_timeout`](Self::response_timeout).
-    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+    pub const POLL_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
 
     /// Uses the server and database that `url` names, in the driver's syntax, with default options. Without a database,
     /// connecting fails with [`Error::InvalidOption`]. For a tenure URL, use `from_url`.
@@ -53,24 +81,20 @@ impl<D: Dialect> ServerOptions<D> {
     /// `ssl-ca`, `ssl-cert` and `ssl-key`, as in [the servers' own
     /// clients](https://dev.mysql.com/doc/refman/8.0/en/connection-options.html), and `socket`, the path of a socket.
     pub fn new(url: impl Into<String>) -> Self {
-        Self(Given {
-            url: url.into(),
+        Self {
+            url: Secret(url.into()),
             strategy: Strategy::LeaseRow,
             table: None,
-            prefix: String::new(),
             poll: None,
             connections: None,
-            fair: false,
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(5),
-            create_table: true,
+            values: Values::default(),
             own: D::Own::default(),
-        })
+        }
     }
 
     /// Sets the kind of a lock. Default: [`Strategy::LeaseRow`].
     pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.0.strategy = strategy;
+        self.strategy = strategy;
         self
     }
 
@@ -78,14 +102,7 @@ impl<D: Dialect> ServerOptions<D> {
     /// database. Each part is 1 to 63 letters, digits and underscores. Default: `tenure_locks`, `tenure_row_locks` for
     /// row locks, `tenure_advisory_locks` for advisory locks.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.0.table = Some(table.into());
-        self
-    }
-
-    /// Sets the namespace: up to 200 bytes without control characters. Names of different prefixes never meet. Default:
-    /// empty.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.0.prefix = prefix.into();
+        self.table = Some(table.into());
         self
     }
 
@@ -95,7 +112,7 @@ impl<D: Dialect> ServerOptions<D> {
     /// 200 ms in MySQL and MariaDB, where a client tells only one of several waiting processes of its release. For the
     /// others, the time starts at a millisecond and grows up to this.
     pub fn poll(mut self, longest: Duration) -> Self {
-        self.0.poll = Some(longest);
+        self.poll = Some(longest);
         self
     }
 
@@ -108,71 +125,35 @@ impl<D: Dialect> ServerOptions<D> {
     /// takes a connection: 1 to 1000. Default: 20. One more is refused as [`Error::Unavailable`]. Another connection
     /// takes the tokens.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.0.connections = Some(connections);
-        self
-    }
-
-    /// Sets whether the waiters of all clients are served in the order in which they came. All clients of a name must
-    /// agree on it. Default: `false`.
-    ///
-    /// If so, each waiting client writes the name's row every 1.5 s, to keep its place, and reads it at least every
-    /// 0.5 s. One that dies delays those behind it by at most 3 s. Not for row locks and advisory locks, whose waiters
-    /// stand in the server's own queue.
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.0.fair = fair;
-        self
-    }
-
-    /// Sets how long an attempt to connect may take: 1 ms to 10 minutes. Default: 5 s.
-    ///
-    /// Making a missing table is not part of it. That may take 30 s, or the response timeout if that is longer.
-    pub fn connect_timeout(mut self, longest: Duration) -> Self {
-        self.0.connect_timeout = longest;
-        self
-    }
-
-    /// Sets how long the server may take to answer before it counts as unavailable: 1 ms to 10 minutes. Default: 5 s.
-    ///
-    /// If other clients keep changing a row first, a request tries again for the same time.
-    ///
-    /// The server itself gives up a little earlier, so that no request waits there after its client has stopped
-    /// waiting. PostgreSQL does so by `lock_timeout` and `statement_timeout`. MySQL and MariaDB do so, for locks, by
-    /// `innodb_lock_wait_timeout` and `lock_wait_timeout`, in whole seconds, at least one.
-    pub fn response_timeout(mut self, longest: Duration) -> Self {
-        self.0.response_timeout = longest;
-        self
-    }
-
-    /// Sets whether the table is created if it is missing. To create it by hand, see `postgres_schema` and
-    /// `mysql_schema`. Default: `true`.
-    pub fn create_table(mut self, create: bool) -> Self {
-        self.0.create_table = create;
+        self.connections = Some(connections);
         self
     }
 
     /// Passes a parameter to the driver, after those that the URL already has.
     pub(crate) fn for_driver(mut self, name: &str, value: &str) -> Self {
-        let separator = if self.0.url.contains('?') { '&' } else { '?' };
-        self.0.url = format!("{}{separator}{name}={}", self.0.url, encode(value));
+        let separator = if self.url.0.contains('?') { '&' } else { '?' };
+        self.url.0 = format!("{}{separator}{name}={}", self.url.0, encode(value));
         self
     }
 
     /// The options that only this kind of server has.
     pub(crate) fn own(&mut self) -> &mut D::Own {
-        &mut self.0.own
+        &mut self.own
     }
 
     pub(crate) fn check(self) -> Result<Checked<D::Own>, Error> {
-        let Given { strategy, connect_timeout, response_timeout, create_table, own, .. } = self.0;
-        let within = |option, given| Error::check_range(option, given, &options::PATIENCE);
+        let Values { prefix, create_table, fair, connect_timeout, response_timeout } =
+            self.checked_values()?;
+        check_prefix(&prefix)?;
+        let (strategy, own) = (self.strategy, self.own);
         Ok(Checked {
-            table: TablePath::new(self.0.table.as_deref().unwrap_or(strategy.default_table()))?,
-            prefix: check_prefix(self.0.prefix)?,
-            connections: strategy.check_connections(self.0.connections)?,
-            fair: strategy.check_fair(self.0.fair)?,
-            poll: Error::check_range("poll", self.0.poll.unwrap_or_else(|| D::poll(&own)), &options::POLL)?,
-            connect_timeout: within("connect_timeout", connect_timeout)?,
-            response_timeout: within("response_timeout", response_timeout)?,
+            table: TablePath::new(self.table.as_deref().unwrap_or(strategy.default_table()))?,
+            prefix,
+            connections: strategy.check_connections(self.connections)?,
+            fair: strategy.check_fair(fair)?,
+            poll: Error::check_range("poll", self.poll.unwrap_or_else(|| D::poll(&own)), &Self::POLL_RANGE)?,
+            connect_timeout,
+            response_timeout,
             strategy,
             create_table,
             own,
@@ -184,35 +165,36 @@ impl<D: Dialect> ServerOptions<D> {
         let form = D::FORM;
         // In an invalid URL the password may be anywhere, so no part of it is repeated.
         let wrong = |problem, rest: &str| Error::invalid_option("url", problem, format!("{form}{rest}"));
-        let scheme = self.0.url.split_once("://").map_or("", |(scheme, _)| scheme);
+        let scheme = self.url.0.split_once("://").map_or("", |(scheme, _)| scheme);
         if !D::SCHEMES.contains(&scheme) {
             return Err(wrong("unknown scheme", ""));
         }
         let badly_encoded =
             || wrong("badly encoded text", ", with special characters of the password written as %XX");
         // Of `//user:12#34@host` the driver makes a host `user` and a port 12, which messages would name.
-        if self.0.url.contains('#') {
+        if self.url.0.contains('#') {
             return Err(badly_encoded());
         }
         // Of `//user:12/34@host` it makes a host `user` and a database `34@host`.
-        let place = self.0.url.split('?').next().unwrap_or_default();
+        let place = self.url.0.split('?').next().unwrap_or_default();
         if place.splitn(4, '/').nth(3).is_some_and(|database| database.contains('@')) {
             return Err(badly_encoded());
         }
-        let query = self.0.url.split_once('?').map_or("", |(_, query)| query);
+        let query = self.url.0.split_once('?').map_or("", |(_, query)| query);
         let mut pairs = query.split('&').filter(|pair| !pair.is_empty());
         if !pairs.all(|pair| D::PARAMETERS.contains(&pair.split_once('=').map_or(pair, |(name, _)| name))) {
             let parameters = format!(" with the parameters {}", D::PARAMETERS.join(", "));
             return Err(wrong("unknown parameter", &parameters));
         }
-        let connect = self.0.url.parse::<ConnectOptions<D>>();
+        let connect = self.url.0.parse::<ConnectOptions<D>>();
         D::complete(connect.map_err(|_| badly_encoded())?, query).map_err(|problem| wrong(problem, ""))
     }
 }
 
 impl<D: Dialect> Clone for ServerOptions<D> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        let (url, table, values) = (self.url.clone(), self.table.clone(), self.values.clone());
+        Self { url, table, values, own: self.own.clone(), ..*self }
     }
 }
 
@@ -220,19 +202,6 @@ impl<D: Dialect> Default for ServerOptions<D> {
     /// Without a URL, for [`ServerBackend::connect_with`](super::ServerBackend::connect_with).
     fn default() -> Self {
         Self::new("")
-    }
-}
-
-impl<D: Dialect> fmt::Debug for ServerOptions<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerOptions")
-            .field("strategy", &self.0.strategy)
-            .field("table", &self.0.table)
-            .field("prefix", &self.0.prefix)
-            .field("poll", &self.0.poll)
-            .field("fair", &self.0.fair)
-            .field("own", &self.0.own)
-            .finish_non_exhaustive()
     }
 }
 
@@ -272,7 +241,5 @@ pub(crate) mod tests {
         refused(server().strategy(Strategy::RowLock).fair(true), "fair");
         assert!(server().strategy(Strategy::RowLock).connections(65).check().is_ok());
         refused(server().strategy(Strategy::RowLock).connections(1001), "connections");
-        refused(server().connect_timeout(Duration::ZERO), "connect_timeout");
-        refused(server().response_timeout(Duration::MAX), "response_timeout");
     }
 }

@@ -1,7 +1,7 @@
 //! A peer that accepts connections and never answers, as if the port belonged to another kind of server.
 
 use super::{Dialect, ServerBackend, ServerOptions};
-use crate::options::Strategy;
+use crate::strategy::Strategy;
 use std::{net::TcpListener, time::Duration};
 use tenure_core::Error;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! The parts that the URLs of all database servers share.
 
 use super::{dialect::Dialect, options::ServerOptions};
-use crate::options::Strategy;
+use crate::strategy::Strategy;
 use tenure_core::{
     Error,
     url::{Parameter, Urls},
@@ -16,9 +16,8 @@ pub(crate) const CERTIFICATE: &str = "the client's certificate";
 pub(crate) const KEY: &str = "the key of that certificate";
 
 impl<D: Dialect> ServerOptions<D> {
-    /// The parameters that every kind of server has.
+    /// The parameters outside the table of options that every kind of server has.
     pub(crate) const PARAMETERS: &'static [Parameter<Self>] = &[
-        Parameter::<Self>::prefix("none", |options, prefix| options.prefix(prefix)),
         Parameter::<Self>::password_file(),
         Parameter::<Self>::word("strategy", Strategy::WORDS, "lease-row", |options, word| {
             options.strategy(Strategy::of(word))
@@ -34,8 +33,6 @@ impl<D: Dialect> ServerOptions<D> {
             |options, table| options.table(table),
         )
         .about("the table"),
-        Parameter::<Self>::flag("create_table", "true", Self::create_table)
-            .about("whether the table is created when it is missing"),
         Parameter::<Self>::number("connections", 1..=1000, "2; 20 for other strategies", |options, count| {
             options.connections(count as usize)
         })
@@ -43,13 +40,6 @@ impl<D: Dialect> ServerOptions<D> {
             "lease rows: how many connections share the client's names (at most 64); otherwise: how \
             many locks the client may hold or wait for; the client opens a few more",
         ),
-        Parameter::<Self>::flag("fair", "false", Self::fair).about(
-            "whether waiters of all clients are served in the order in which they came",
-        ),
-        Parameter::<Self>::duration("connect_timeout", Self::CONNECT_TIMEOUT_RANGE, "5s", Self::connect_timeout)
-            .about("how long an attempt to connect may take"),
-        Parameter::<Self>::duration("response_timeout", Self::RESPONSE_TIMEOUT_RANGE, "5s", Self::response_timeout)
-            .about("how long the server may take to answer before it counts as unavailable"),
     ];
 
     /// The driver reads the place itself.

@@ -45,7 +45,7 @@ impl File {
         // of them run on this machine. Tokens still rise, because they follow the clock.
         let connect = base
             .synchronous(SqliteSynchronous::Normal)
-            .busy_timeout(options.busy_timeout)
+            .busy_timeout(options.values.busy_timeout)
             .row_buffer_size(ROWS_AHEAD)
             .disable_statement_logging();
         let store = format!("sqlite:{}", options.path.display());
@@ -54,8 +54,8 @@ impl File {
     }
 
     pub(super) fn origin(&self) -> Origin<'_> {
-        let Checked { path, table, busy_timeout, .. } = &self.options;
-        Origin { path, table: table.as_str(), busy_timeout: *busy_timeout }
+        let Checked { path, table, values } = &self.options;
+        Origin { path, table: table.as_str(), busy_timeout: values.busy_timeout }
     }
 
     /// A row of ours, as a tuple.
@@ -111,7 +111,7 @@ impl File {
         let exists =
             "SELECT 1 FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE";
         if sqlx::query(exists).bind(table).fetch_all(&mut *connection).await?.is_empty() {
-            if !self.options.create_table {
+            if !self.options.values.create_table {
                 return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.origin()))));
             }
             // Of many clients that do this at the same time, at most one creates it.
@@ -131,16 +131,16 @@ impl Server for File {
     const ENDS_BY_ITSELF: bool = true;
 
     fn connect_timeout(&self) -> Duration {
-        self.options.busy_timeout
+        self.options.values.busy_timeout
     }
 
     fn response_timeout(&self) -> Duration {
-        self.options.busy_timeout
+        self.options.values.busy_timeout
     }
 
     /// Also checks the journal mode, and checks or creates the table.
     async fn open(&self) -> Result<Open, StoreError> {
-        if self.options.create_directory
+        if self.options.values.create_directory
             && let Some(directory) = self.options.path.parent()
         {
             access::create_directory(directory).map_err(|error| {
@@ -157,7 +157,7 @@ impl Server for File {
         if self.creates {
             access::create_file(&self.options.path);
         }
-        let give_up = Moment::now() + self.options.busy_timeout;
+        let give_up = Moment::now() + self.options.values.busy_timeout;
         loop {
             // Clients that turn on a new file's write-ahead log at the same time get "busy" at once: SQLite does not
             // wait there.

@@ -1,6 +1,6 @@
 //! Lease rows: requests to the file.
 
-use super::{file::File, lease_statements::Statements, options::Checked};
+use super::{file::File, lease_statements::Statements, options::Values};
 use crate::{
     lane::{Again, Lane, Server as _},
     lease_rows::{
@@ -41,7 +41,7 @@ impl SqliteRows {
     }
 
     fn prefix(&self) -> &str {
-        &self.file.options.prefix
+        &self.file.options.values.prefix
     }
 
     /// Reads the answer of a statement that may also return the row if it cannot decide.
@@ -109,12 +109,12 @@ impl LeaseTable for SqliteRows {
     }
 
     fn poll(&self) -> Duration {
-        let Checked { poll, fair, .. } = self.file.options;
+        let Values { poll, fair, .. } = self.file.options.values;
         if fair { poll.min(Record::PLACE / 6) } else { poll }
     }
 
     fn fair(&self) -> bool {
-        self.file.options.fair
+        self.file.options.values.fair
     }
 
     /// A file is nearer than a server.
@@ -124,7 +124,7 @@ impl LeaseTable for SqliteRows {
 
     /// SQLite itself waits while another client writes.
     fn patience(&self) -> Duration {
-        self.file.options.busy_timeout
+        self.file.options.values.busy_timeout
     }
 
     async fn ask(&self, claim: &Claim) -> Result<Answer<i64>, StoreError> {
@@ -155,7 +155,7 @@ impl LeaseTable for SqliteRows {
 
     /// Not if there is a queue, which it would bypass.
     fn together(&self) -> bool {
-        !self.file.options.fair
+        !self.file.options.values.fair
     }
 
     async fn ask_all(&self, claims: &[Claim]) -> Result<Vec<(i64, String)>, StoreError> {

@@ -1,34 +1,17 @@
 //! URLs of SQLite files.
 
 use super::options::SqliteOptions;
-use crate::table::TableName;
 use tenure_core::{
     Error,
-    url::{self, Guide, Refusal, Scheme, Urls, decode},
+    url::{Guide, Refusal, Scheme, Urls, decode},
 };
-
-type Parameter = url::Parameter<SqliteOptions>;
 
 const FORMS: &str = "write sqlite:locks.db, sqlite:/var/lib/app/locks.db or sqlite:///var/lib/app/locks.db";
 
 impl SqliteOptions {
     const URLS: Urls<Self> = Urls {
         schemes: &[Scheme { form: "sqlite:PATH", about: "a SQLite file, for the processes of one machine" }],
-        parameters: &[&[
-            Parameter::prefix("none", |options, prefix| options.prefix(prefix)),
-            Parameter::text("table", TableName::FORM, "tenure_locks", |options, table| options.table(table))
-                .about("the table"),
-            Parameter::flag("create_table", "true", Self::create_table)
-                .about("whether the table is created when it is missing"),
-            Parameter::flag("create_directory", "false", Self::create_directory)
-                .about("whether the file's directory is created when it is missing"),
-            Parameter::duration("poll", Self::POLL_RANGE, "50ms", Self::poll)
-                .about("the longest time between two attempts of a waiter"),
-            Parameter::duration("busy_timeout", Self::BUSY_TIMEOUT_RANGE, "5s", Self::busy_timeout)
-                .about("how long a request waits while others write to the file"),
-            Parameter::flag("fair", "false", Self::fair)
-                .about("whether waiters of all clients are served in the order in which they came"),
-        ]],
+        parameters: &[Self::parameters()],
     };
 
     /// Reads a URL: the file that it names, and the options in its parameters.
@@ -99,14 +82,5 @@ mod tests {
             let shown = format!("{:?}", SqliteOptions::from_url(url).unwrap());
             assert_eq!(shown, format!("{:?}", SqliteOptions::new(path)), "{url}");
         }
-    }
-
-    #[test]
-    fn every_parameter_reaches_its_option() {
-        let url = "sqlite:x?prefix=a%26b+c&table=t&create_table=false&create_directory=true&poll=1s&busy_timeout=1m%2030s&fair=true";
-        let [poll, busy_timeout] = [1, 90].map(std::time::Duration::from_secs);
-        let options = SqliteOptions::new("x").prefix("a&b+c").table("t").create_table(false);
-        let options = options.create_directory(true).poll(poll).busy_timeout(busy_timeout).fair(true);
-        assert_eq!(format!("{:?}", SqliteOptions::from_url(url).unwrap()), format!("{options:?}"));
     }
 }

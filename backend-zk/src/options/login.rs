@@ -1,15 +1,14 @@
 //! The user that a session belongs to.
 
-use std::fmt;
-use tenure_core::Error;
+use tenure_core::{Error, options::Secret};
 use zookeeper_client::{Acl, Acls, AuthId, Connector, Permission};
 
 /// A user, and how it authenticates to the servers.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Login {
     scheme: Scheme,
     user: String,
-    password: String,
+    password: Secret<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +22,12 @@ enum Scheme {
 
 impl Login {
     pub(crate) fn digest(user: String, password: String) -> Self {
-        Self { scheme: Scheme::Digest, user, password }
+        Self { scheme: Scheme::Digest, user, password: Secret(password) }
     }
 
     #[cfg(feature = "sasl")]
     pub(crate) fn sasl(user: String, password: String) -> Self {
-        Self { scheme: Scheme::Sasl, user, password }
+        Self { scheme: Scheme::Sasl, user, password: Secret(password) }
     }
 
     pub(crate) fn check(self) -> Result<Self, Error> {
@@ -48,13 +47,13 @@ impl Login {
     pub(crate) fn show(&self, connector: Connector) -> Connector {
         match self.scheme {
             Scheme::Digest => {
-                let shown = format!("{}:{}", self.user, self.password);
+                let shown = format!("{}:{}", self.user, self.password.0);
                 connector.with_auth("digest", shown.as_bytes())
             }
             #[cfg(feature = "sasl")]
             Scheme::Sasl => connector.with_sasl(zookeeper_client::SaslOptions::digest_md5(
                 self.user.clone(),
-                self.password.clone(),
+                self.password.0.clone(),
             )),
         }
     }
@@ -76,11 +75,4 @@ pub(crate) fn acl(login: Option<&Login>) -> Vec<Acl> {
     let mut acl = Acls::creator_all().to_vec();
     acl.push(Acl::new(Permission::READ, AuthId::anyone()));
     acl
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scheme, user, .. } = self;
-        f.debug_struct("Login").field("scheme", scheme).field("user", user).finish_non_exhaustive()
-    }
 }

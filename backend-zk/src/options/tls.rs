@@ -10,15 +10,15 @@ use rustls::{
     },
 };
 use std::sync::Arc;
-use tenure_core::Error;
+use tenure_core::{Error, options::Secret};
 use zookeeper_client::TlsOptions;
 
 /// Texts in PEM format, as they were given.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tls {
-    pub(crate) roots: String,
+    pub(crate) roots: Secret<String>,
     /// A certificate with its chain, and its key.
-    pub(crate) identity: Option<(String, String)>,
+    pub(crate) identity: Option<Secret<(String, String)>>,
 }
 
 /// Parsed [`Tls`].
@@ -33,9 +33,9 @@ impl Tls {
     pub(crate) fn check(self) -> Result<CheckedTls, Error> {
         choose_cryptography();
         let config = Arc::new(self.config()?);
-        let options = TlsOptions::new().with_pem_ca(&self.roots).map_err(|error| bad_roots(&error))?;
+        let options = TlsOptions::new().with_pem_ca(&self.roots.0).map_err(|error| bad_roots(&error))?;
         let client = match &self.identity {
-            Some((certificate, key)) => {
+            Some(Secret((certificate, key))) => {
                 options.with_pem_identity(certificate, key).map_err(|error| bad_identity(&error))?
             }
             None => options,
@@ -46,9 +46,9 @@ impl Tls {
     fn config(&self) -> Result<ClientConfig, Error> {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
-        let certificates = parse::<CertificateDer<'_>>(&self.roots).map_err(|error| bad_roots(&error))?;
+        let certificates = parse::<CertificateDer<'_>>(&self.roots.0).map_err(|error| bad_roots(&error))?;
         roots.add_parsable_certificates(certificates);
-        let lists = parse::<CertificateRevocationListDer<'_>>(&self.roots);
+        let lists = parse::<CertificateRevocationListDer<'_>>(&self.roots.0);
         let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
             .with_crls(lists.map_err(|error| bad_roots(&error))?)
             .build()
@@ -57,7 +57,9 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(|error| bad_roots(&error))?
             .with_webpki_verifier(verifier);
-        let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let Some(Secret((certificate, key))) = &self.identity else {
+            return Ok(builder.with_no_client_auth());
+        };
         let certificates = parse::<CertificateDer<'_>>(certificate).map_err(|error| bad_identity(&error))?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| bad_identity(&error))?;
         builder.with_client_auth_cert(certificates, key).map_err(|error| bad_identity(&error))

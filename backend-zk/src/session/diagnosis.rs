@@ -49,7 +49,7 @@ pub(crate) async fn diagnose(options: &Checked) -> Option<StoreError> {
 }
 
 fn look(host: &Host, options: &Checked) -> Option<Finding> {
-    let stream = match connect(host, options.connect_timeout.min(PATIENCE)) {
+    let stream = match connect(host, options.values.connect_timeout.min(PATIENCE)) {
         Ok(stream) => stream,
         Err(error) => return Some(Finding::passing(format!("cannot be reached ({error})"))),
     };

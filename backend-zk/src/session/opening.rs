@@ -14,7 +14,7 @@ pub(crate) async fn open(options: &Checked) -> Result<Client, StoreError> {
         let known = is_confirmed(&client, options).await?;
         Ok((client, root, known))
     };
-    let patience = options.connect_timeout;
+    let patience = options.values.connect_timeout;
     let late = |_| StoreError::unavailable(format!("no server opened a session within {patience:?}"));
     let opened = timeout(patience, opening).await.map_err(late)?;
     let (client, root, known) = opened.map_err(|error| explain("the session", error))?;
@@ -32,9 +32,10 @@ pub(crate) async fn open(options: &Checked) -> Result<Client, StoreError> {
 
 fn connector(options: &Checked) -> Connector {
     // A server that hangs must be left early enough to send another one a heartbeat.
-    let silence = (options.session_timeout / 6).clamp(Duration::from_millis(500), Duration::from_secs(5));
+    let silence =
+        (options.values.session_timeout / 6).clamp(Duration::from_millis(500), Duration::from_secs(5));
     let mut connector = Client::connector()
-        .with_session_timeout(options.session_timeout)
+        .with_session_timeout(options.values.session_timeout)
         .with_connection_timeout(silence)
         .with_fail_eagerly();
     if let Some(login) = &options.login {

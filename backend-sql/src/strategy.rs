@@ -1,24 +1,10 @@
-//! The ranges of options that several databases share.
+//! The kinds of locks on a database server.
 
-use std::{ops::RangeInclusive, time::Duration};
-use tenure_core::{Error, Name};
-
-pub(crate) fn check_prefix(prefix: String) -> Result<String, Error> {
-    if prefix.len() <= Name::MAX_BYTES && !prefix.chars().any(char::is_control) {
-        return Ok(prefix);
-    }
-    let given = format!("{:?}", prefix.chars().take(40).collect::<String>());
-    Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
-}
-
-/// The longest time between two attempts of a waiter.
-pub(crate) const POLL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
-/// The range of timeouts: for a request, and for the steps before it.
-pub(crate) const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
+use std::ops::RangeInclusive;
+use tenure_core::Error;
 
 /// The kind of a lock on a database server. Each strategy has its own table, so locks of different strategies never
 /// meet.
-#[cfg(feature = "_server")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -36,7 +22,6 @@ pub enum Strategy {
     Advisory,
 }
 
-#[cfg(feature = "_server")]
 impl Strategy {
     /// The words of a URL.
     pub(crate) const WORDS: &[&str] = &[Self::LeaseRow.word(), Self::RowLock.word(), Self::Advisory.word()];
