@@ -1,18 +1,18 @@
 //! The subject of a key.
 
-use std::fmt::Write;
+use tenure_core::record::{escape, unescape};
 
-/// The subjects of a bucket's keys below a prefix. Each key is one token of a subject.
+/// The subjects of a bucket's keys below a prefix. Each key is one token of a subject: `.` divides tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys(String);
 
 impl Keys {
     pub(crate) fn below(bucket: &str, prefix: &str) -> Self {
-        Self(format!("$KV.{bucket}.{}.", escaped(prefix)))
+        Self(format!("$KV.{bucket}.{}.", escape(prefix)))
     }
 
     pub(crate) fn subject(&self, key: &str) -> String {
-        format!("{}{}", self.0, escaped(key))
+        format!("{}{}", self.0, escape(key))
     }
 
     /// The subject of probes. No key has it.
@@ -27,28 +27,8 @@ impl Keys {
 
     /// The key with this subject; `None` if it is none of these keys.
     pub(crate) fn key(&self, subject: &str) -> Option<String> {
-        let (mut bytes, mut rest) = (Vec::new(), subject.strip_prefix(&self.0)?);
-        while let Some((plain, escaped)) = rest.split_once('=') {
-            bytes.extend_from_slice(plain.as_bytes());
-            let digits = escaped.get(..2)?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &escaped[2..];
-        }
-        bytes.extend_from_slice(rest.as_bytes());
-        String::from_utf8(bytes).ok()
+        unescape(subject.strip_prefix(&self.0)?)
     }
-}
-
-/// Of the characters that a key may have in a bucket, `.` divides tokens, and `=` escapes here.
-fn escaped(text: &str) -> String {
-    let mut token = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'/' => token.push(char::from(byte)),
-            _ => _ = write!(token, "={byte:02X}"),
-        }
-    }
-    token
 }
 
 #[cfg(test)]

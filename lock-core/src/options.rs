@@ -26,7 +26,7 @@ use std::fmt;
 /// - the struct, with a field for each row, `Clone`, `Debug`, and the values by default as its `Default`;
 /// - for the options, which keep that struct in a field `values`: a setter for each row, whose documentation ends with
 ///   range and default; the constants of the ranges; `checked_values`, which returns the values or the first that is
-///   out of range; and `parameters`, for [`Urls`](crate::url::Urls).
+///   invalid; and `parameters`, for [`Urls`](crate::url::Urls).
 ///
 /// Options with a type parameter name its bound: `struct Values for ServerOptions<D> where D: Driver;`.
 ///
@@ -133,7 +133,10 @@ macro_rules! options {
             /// Returns the values of the table, if each is within its range.
             $visible fn checked_values(&self) -> ::std::result::Result<$Values, $crate::Error> {
                 let values = self.values.clone();
-                $($($crate::Error::check_range(stringify!($name), values.$name, &Self::$RANGE)?;)?)*
+                $(
+                    $($crate::Error::check_range(stringify!($name), values.$name, &Self::$RANGE)?;)?
+                    $crate::__options!(@check $Kind values.$name);
+                )*
                 Ok(values)
             }
 
@@ -164,6 +167,9 @@ macro_rules! __options {
     (@type bool) => { bool };
     (@type $Text:ident) => { ::std::string::String };
 
+    (@check Prefix $text:expr) => { $crate::options::check_prefix(&$text)? };
+    (@check $Kind:ident $value:expr) => {};
+
     // How a setter takes the value.
     (@given Prefix) => { impl ::std::convert::Into<::std::string::String> };
     (@given Text) => { impl ::std::convert::Into<::std::string::String> };
@@ -177,7 +183,8 @@ macro_rules! __options {
     (@value $number:tt s) => { ::std::time::Duration::from_secs($number) };
     (@value $number:tt min) => { ::std::time::Duration::from_mins($number) };
     (@value $number:tt h) => { ::std::time::Duration::from_hours($number) };
-    (@value $number:tt $days:ident) => { ::std::time::Duration::from_hours($number * 24) };
+    (@value $number:tt day) => { ::std::time::Duration::from_hours($number * 24) };
+    (@value $number:tt days) => { ::std::time::Duration::from_hours($number * 24) };
     (@value $value:tt) => { $value };
 
     // With what is between a number and its unit.

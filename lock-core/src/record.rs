@@ -7,7 +7,7 @@
 //! | layer | files of `record` |
 //! |---|---|
 //! | locks over a store of records | `records` |
-//! | what a text that cannot be read may be | `format` |
+//! | what a text that cannot be read may be; keys for stores that take few characters | `format`, `escape` |
 //! | a record that fits into the columns of a table | `plain` |
 //! | who should ask again after a change | `wake` |
 //! | who waits, and how a waiting client can be told | `queue`, `bell` |
@@ -18,6 +18,7 @@ mod bell;
 #[cfg(test)]
 mod damaged;
 mod dated_clock;
+mod escape;
 #[cfg(test)]
 mod examples;
 mod format;
@@ -34,6 +35,7 @@ mod wake;
 
 pub use bell::Bell;
 pub use dated_clock::DatedClock;
+pub use escape::{escape, unescape};
 pub use format::unreadable;
 pub use latch::LatchRecord;
 pub use plain::{Plain, PlainHolder, PlainWaiter};
@@ -216,8 +218,13 @@ impl Record {
     ///
     /// No conflicting claim overtakes one that has a place. A claim that holds the name gets none.
     pub fn join_queue(&mut self, claim: &Claim, now: StoreTime) {
+        self.join_queue_for(claim, now, Self::PLACE);
+    }
+
+    /// Like [`join_queue`](Self::join_queue), with a place that lasts so long.
+    pub(crate) fn join_queue_for(&mut self, claim: &Claim, now: StoreTime, lasts: Duration) {
         if !self.is_held_by(claim.id, now) {
-            self.queue.stand(claim, now, Self::PLACE);
+            self.queue.stand(claim, now, lasts);
         }
     }
 

@@ -118,8 +118,8 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::Listing => "listing holders",
             Self::Waiting => {
-                "listing waiters (memory, ZooKeeper, etcd and NATS do; Redis and lease rows do with fair=true in the URL of \
-                 every client)"
+                "listing waiters (memory, ZooKeeper, etcd, NATS and object stores do; Redis and lease rows do with fair=true in \
+                 the URL of every client)"
             }
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand (all built-in stores except ZooKeeper, etcd, row locks and advisory locks do)",

@@ -83,7 +83,9 @@ struct Reading {
 
 impl<V> State<V> {
     fn take(&mut self, reading: Reading) {
-        if self.since <= reading.of.sent {
+        // Another task may have read a later write's date before.
+        let is_newer = self.reading.is_none_or(|known| known.of.sent <= reading.of.sent);
+        if self.since <= reading.of.sent && is_newer {
             self.reading = Some(reading);
         }
     }

@@ -46,7 +46,8 @@ use std::{
 /// clients collide.
 ///
 /// Each waiter writes its place every 1.5 s, so one name serves dozens of waiting clients over a fast store, and about
-/// ten where a trip takes 100 ms.
+/// ten where a trip takes 100 ms. Where the store [asks again](RecordStore::ask_again) less often than each second, places
+/// last three times that pause, and are written as much more seldom.
 ///
 /// The client that released a name last removes it once it has been unused for a minute, at that client's next release.
 /// If the client stops before then, the name's record stays until the name is used again.
@@ -70,6 +71,11 @@ impl<S: RecordStore> Records<S> {
     /// Creates locks over these records.
     pub fn new(store: S) -> Self {
         Self { changes: Arc::new(Changes::new(store)), renewals: AtomicU32::new(0) }
+    }
+
+    /// How long a waiter keeps its place without asking again: it asks three times before it would lose it.
+    fn place(&self) -> Duration {
+        Record::PLACE.max(self.changes.store.ask_again() * 3)
     }
 
     /// The holders for people, with the rest of the lease that each may count on.
@@ -105,8 +111,7 @@ impl<S: RecordStore> Backend for Records<S> {
         Capabilities {
             margin: self.changes.store.margin(),
             wakeup: if tells { Wakeup::Push } else { Wakeup::Poll },
-            // A waiter renews its place three times before it would lose it.
-            ask_again: self.changes.store.ask_again().min(Record::PLACE / 3),
+            ask_again: self.changes.store.ask_again(),
             fair: true,
             shared: true,
             permits: true,
@@ -130,17 +135,15 @@ impl<S: RecordStore> Backend for Records<S> {
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut rounds = Rounds::of(self.capabilities());
-        let (key, kept, margin) =
-            (key_of(&claim.name), self.changes.kept(claim), self.changes.store.margin());
+        let (key, kept) = (key_of(&claim.name), self.changes.kept(claim));
+        let (margin, place) = (self.changes.store.margin(), self.place());
         loop {
             let ask = |record: &mut Record, now: StoreTime, sent: Moment| {
                 let answer = record.acquire(&kept, now, sent)?;
                 // As a lease, a place lasts by each client's time.
                 let now = now + margin;
-                if matches!(answer, Attempt::Busy { .. })
-                    && !record.has_place(claim.id, now + Record::PLACE / 2)
-                {
-                    record.join_queue(claim, now);
+                if matches!(answer, Attempt::Busy { .. }) && !record.has_place(claim.id, now + place / 2) {
+                    record.join_queue_for(claim, now, place);
                 }
                 Ok(answer)
             };

@@ -62,7 +62,8 @@ pub trait RecordStore: Send + Sync + 'static {
     /// As for [`read`](Self::read). The swap may have been carried out all the same.
     async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError>;
 
-    /// Returns every key that begins with `prefix`, in any order, each exactly once, as they all were at one instant.
+    /// Returns every key that begins with `prefix`, in any order, each exactly once, as they all were at one instant,
+    /// unless the store [cannot](Self::lists_one_instant).
     ///
     /// If the store answers in pages, read them all, at one revision or in one transaction. Take `prefix` literally: it
     /// is no pattern.
@@ -87,13 +88,22 @@ pub trait RecordStore: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether [`list`](Self::list) returns all keys as they were at one instant. The default is yes. A store without
+    /// revisions or transactions, such as an object store, returns each as it was at some instant during the request.
+    fn lists_one_instant(&self) -> bool {
+        true
+    }
+
     /// Whether [`changed`](Self::changed) returns when the key changes. The default is no.
     fn tells_of_changes(&self) -> bool {
         false
     }
 
-    /// How long a waiter goes without reading again: at most a second. The default is a second if the store
+    /// How long a waiter goes without reading again. The default is a second if the store
     /// [tells of changes](Self::tells_of_changes), and 50 ms if it does not.
+    ///
+    /// A waiter's place in the queue lasts three times as long, and 3 s at least. So a dead waiter delays the others by as
+    /// much.
     fn ask_again(&self) -> Duration {
         if self.tells_of_changes() { Duration::from_secs(1) } else { Capabilities::POLLED.ask_again }
     }
