@@ -27,16 +27,19 @@ pub(super) async fn look(setting: &Setting, options: &Options, set_back: Duratio
     let store = open(&*setting.subject).await?;
     let patience = patience + store.capabilities().margin * 2;
     let locks = Locks::new(store);
-    let until = Instant::now() + RECOVERY;
+    let began = Instant::now();
+    let until = began + RECOVERY;
     for name in &*setting.names {
         let lock = locks.lock(name).lease(options.lease).wait(patience);
         let outcome = loop {
             match lock.acquire().await {
-                Err(Error::Unavailable { .. }) if Instant::now() < until => {
-                    sleep(Duration::from_millis(100)).await;
-                }
+                Err(Error::Unavailable { .. }) if Instant::now() < until => {}
+                // The answer to its own request came too late.
+                Err(Error::Timeout { .. })
+                    if Instant::now() < until && is_granted_since(began, &locks, name).await => {}
                 outcome => break outcome,
             }
+            sleep(Duration::from_millis(100)).await;
         };
         match outcome {
             Ok(guard) => match guard.release().await {
@@ -56,6 +59,12 @@ pub(super) async fn look(setting: &Setting, options: &Options, set_back: Duratio
     }
     locks.close().await;
     Ok(())
+}
+
+/// Whether the name was granted after all clients had ended.
+async fn is_granted_since(began: Instant, locks: &Locks, name: &str) -> bool {
+    let holders = locks.holders(name).await.unwrap_or_default();
+    holders.iter().any(|holder| holder.age.is_some_and(|age| age < began.elapsed()))
 }
 
 /// Looks with a program, since no other client knows its locks.
