@@ -95,6 +95,10 @@ impl<S: RecordStore> RecordStore for Erased<S> {
         self.0.changed(key, Self::version(from)?, at_most).await.map_err(failed("changed"))
     }
 
+    fn lists_one_instant(&self) -> bool {
+        self.0.lists_one_instant()
+    }
+
     fn tells_of_changes(&self) -> bool {
         self.0.tells_of_changes()
     }

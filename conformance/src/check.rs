@@ -50,6 +50,9 @@ pub enum Need {
     Wipe,
     /// The subject offers a record store: [`Subject::records`](crate::Subject::records).
     Records,
+    /// The record store lists its keys as they were at one instant:
+    /// [`RecordStore::lists_one_instant`](tenure_core::record::RecordStore::lists_one_instant).
+    OneInstant,
     /// The suite can inject this fault into the store's server: [`Subject::saboteur`](crate::Subject::saboteur).
     Hurt(Hurt),
 }
@@ -75,6 +78,7 @@ impl fmt::Display for Need {
             Self::Restart => "needs restart: this subject cannot be restarted",
             Self::Wipe => "needs wipe: this subject cannot be emptied",
             Self::Records => "needs records: this subject offers no record store",
+            Self::OneInstant => "needs one instant: this record store lists each key as it is read",
         })
     }
 }

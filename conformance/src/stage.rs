@@ -180,7 +180,7 @@ impl Stage {
             Need::Processes => self.subject.environment().is_some(),
             Need::Hurt(hurt) => self.subject.saboteur().is_some_and(|saboteur| saboteur.can(hurt)),
             // Only trying it tells.
-            Need::Namespaces | Need::Restart | Need::Wipe | Need::Records => true,
+            Need::Namespaces | Need::Restart | Need::Wipe | Need::Records | Need::OneInstant => true,
         };
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
     }

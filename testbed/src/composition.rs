@@ -12,6 +12,7 @@ use crate::pooler::Pgbouncer;
 use crate::postgres::Postgres;
 use crate::recipe::Recipe;
 use crate::redis::Redis;
+use crate::s3::S3;
 use crate::zookeeper::Zookeeper;
 use crate::{etcd_cluster, galera, nats_cluster, pooler, redis_cluster, redis_sentinel, zookeeper_ensemble};
 use std::io;
@@ -30,6 +31,7 @@ pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
         Kind::Etcd | Kind::EtcdCluster(_) => Arc::new(Etcd::alone()),
         Kind::Nats | Kind::NatsCluster(_) => Arc::new(Nats::alone()),
+        Kind::S3 => Arc::new(S3),
     }
 }
 
@@ -57,7 +59,8 @@ pub(crate) async fn start(kind: Kind, platform: Platform) -> io::Result<Assembly
         | Kind::Mysql
         | Kind::Zookeeper
         | Kind::Etcd
-        | Kind::Nats => platform.start(name, recipe(kind), None).await.map(Assembly::single),
+        | Kind::Nats
+        | Kind::S3 => platform.start(name, recipe(kind), None).await.map(Assembly::single),
     }
 }
 

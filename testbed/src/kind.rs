@@ -38,12 +38,14 @@ pub enum Kind {
     /// A NATS cluster of so many, whose members can be cut off from each other. A member's name is its number: JetStream
     /// calls the leader of a stream `0` where [`members`](crate::Server::members) has it first.
     NatsCluster(u8),
+    /// One moto, which emulates S3 and has one bucket. This machine's own program; its objects outlast a restart.
+    S3,
 }
 
 impl Kind {
     /// Every kind, those of several servers with three, except [`Galera`](Self::Galera): once all its members have been
     /// killed, an administrator has to choose the one that begins anew.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Redis,
         Self::RedisSentinel,
         Self::RedisCluster,
@@ -58,6 +60,7 @@ impl Kind {
         Self::EtcdCluster(3),
         Self::Nats,
         Self::NatsCluster(3),
+        Self::S3,
     ];
 
     /// Its name, as in `TENURE_TEST_<NAME>_URL`, in lower case.
@@ -79,6 +82,7 @@ impl Kind {
             Self::EtcdCluster(_) => "etcd_cluster",
             Self::Nats => "nats",
             Self::NatsCluster(_) => "nats_cluster",
+            Self::S3 => "s3",
         }
     }
 
@@ -94,6 +98,7 @@ impl Kind {
                 | Self::Zookeeper
                 | Self::Etcd
                 | Self::Nats
+                | Self::S3
         )
     }
 

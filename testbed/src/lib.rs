@@ -8,6 +8,8 @@
 //! allows only one of these ways. Clients reach the server through a [`Proxy`](tenure_conformance::proxy::Proxy), so its address
 //! stays the same whatever happens to it.
 //!
+//! Moto, which emulates S3, is a program in Python, and never a container: `./test` installs it in `target/moto`.
+//!
 //! If no registry answers, `testbed/images/build` builds the images that it would have. Containers of an ensemble
 //! share the host's network, which needs Linux, as the programs do.
 //!
@@ -35,7 +37,7 @@
 //! | how it is found | `find` |
 //! | how it is hurt | `sabotage` |
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble`, `etcd_cluster`, `nats_cluster` |
-//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `galera_node`, `zookeeper`, `etcd`, `nats` |
+//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `galera_node`, `zookeeper`, `etcd`, `nats`, `s3` |
 //! | servers as clients see them | `assembly`, those that are one; `links` and `socks`, the network between them; `platform`, `node` |
 //! | what runs them | `engine`; `container`; `program`, `clock`, `processes`, `ports`; `cleanup` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
@@ -77,6 +79,7 @@ mod redis;
 mod redis_cluster;
 mod redis_node;
 mod redis_sentinel;
+mod s3;
 mod sabotage;
 mod secret;
 mod server;

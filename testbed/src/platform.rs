@@ -26,7 +26,10 @@ impl Platform {
             Self::Docker => {
                 let variable = format!("TENURE_TEST_{}_IMAGE", recipe.family().to_uppercase());
                 let image = std::env::var(variable).ok().filter(|image| !image.is_empty());
-                Ok(Way::Docker { image: image.unwrap_or_else(|| recipe.image().to_owned()) })
+                match image.unwrap_or_else(|| recipe.image().to_owned()) {
+                    none if none.is_empty() => Err(format!("there is no image for {}", recipe.family())),
+                    image => Ok(Way::Docker { image }),
+                }
             }
             Self::Local(fit) => {
                 let settable = fit == Use::LocalWithClock;

@@ -22,7 +22,7 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
     /// Whose image it is: `redis`, as in `TENURE_TEST_REDIS_IMAGE`.
     fn family(&self) -> &'static str;
 
-    /// The image to run, unless the environment names another.
+    /// The image to run, unless the environment names another. Empty if there is none.
     fn image(&self) -> &'static str;
 
     /// The port inside a container, and of a URL that names none.

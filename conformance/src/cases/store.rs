@@ -328,7 +328,7 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     let mut renewing = store.renew(&over);
     let begun = poll!(renewing.as_mut());
     // Even if it was carried out at once, the lease that it gave is over by then.
-    pause::outlast(short * 2).await;
+    pause::outlast(short * 2 + stage.overtime()).await;
     answered(match begun {
         Poll::Ready(answers) => answers,
         Poll::Pending => within(PATIENCE, "a renewal that was begun", renewing).await?,

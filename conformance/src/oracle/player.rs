@@ -2,7 +2,7 @@
 
 use super::{
     history::{Answer, MOST, Request},
-    scene::{BRIEF, Scene},
+    scene::Scene,
 };
 use crate::{Check, check::Stop, pause};
 use fastrand::Rng;
@@ -399,9 +399,10 @@ impl Player {
         let _turn = scene.lapse.lock().await;
         let Some(grant) = self.one_of(false) else { return Ok(()) };
         let (name, store) = (grant.name.clone(), self.store());
-        let brief = Grant { lease: BRIEF, ..grant.clone() };
+        let short = self.scene.brief;
+        let brief = Grant { lease: short, ..grant.clone() };
         let after = self.begin(Request::Renew(brief.clone()));
-        let lapse = self.begin(Request::Lapse { name: name.clone(), lease: BRIEF, after });
+        let lapse = self.begin(Request::Lapse { name: name.clone(), lease: short, after });
         let end = tokio::time::Instant::now() + HANG;
         let mut renewed = false;
         // A longer renewal that this client gave up may come late, so the lease is cut short again if it does not end.
@@ -419,7 +420,7 @@ impl Player {
                 // The answer of a slow store may come when even the short lease has expired.
                 _ => {}
             }
-            for _ in 0..self.scene.brief.as_millis() / 2 {
+            for _ in 0..self.scene.kept.as_millis() / 2 {
                 let held = answered(store.holders(&name).await)?;
                 // Even if it is gone: a store may list a holder by its end, and remove it a tick later.
                 pause::look_again().await;
@@ -429,7 +430,7 @@ impl Player {
             }
             if tokio::time::Instant::now() >= end {
                 return Err(Stop::failed(format_args!(
-                    "a lease of {BRIEF:?} must expire, but its holder is still listed after {HANG:?}"
+                    "a lease of {short:?} must expire, but its holder is still listed after {HANG:?}"
                 )));
             }
         }

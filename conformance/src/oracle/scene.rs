@@ -10,7 +10,9 @@ use tenure_core::{Backend, Capabilities, ClaimId, Mode, Name};
 use tokio::sync::Mutex as Turn;
 
 /// The length of a lease that is cut short to let it expire.
-pub(super) const BRIEF: Duration = Duration::from_millis(200);
+const BRIEF: Duration = Duration::from_millis(200);
+/// The same on a store with a great margin, which is slow: a renewal has a twelfth of the lease.
+const BRIEF_IF_SLOW: Duration = Duration::from_secs(2);
 
 /// The state that both clients share.
 pub(super) struct Scene {
@@ -22,8 +24,9 @@ pub(super) struct Scene {
     pub(super) stores: [Arc<dyn Backend>; 2],
     /// One lease at a time runs out.
     pub(super) lapse: Turn<()>,
-    /// How long a brief lease may be kept.
+    /// A lease that is cut short, and how long it may be kept.
     pub(super) brief: Duration,
+    pub(super) kept: Duration,
 }
 
 impl Scene {
@@ -33,9 +36,12 @@ impl Scene {
         modes: &'static [Mode],
         seed: u64,
     ) -> Check<Arc<Self>> {
+        let is_slow = BRIEF_IF_SLOW <= stage.capabilities().margin;
+        let brief = if is_slow { BRIEF_IF_SLOW } else { BRIEF };
         let name = |last: &str| Name::new(stage.name(&format!("{seed}.{last}")));
         Ok(Arc::new(Self {
-            brief: BRIEF + stage.overtime(),
+            brief,
+            kept: brief + stage.overtime(),
             modes,
             seed,
             capabilities: stage.capabilities(),

@@ -63,6 +63,8 @@ impl Use {
             (Self::RowLock, _) => "strategy=row-lock".to_owned(),
             (Self::Advisory, _) => "strategy=advisory".to_owned(),
             (Self::AsItIs, Some(Kind::Pgbouncer)) => "pooler=true".to_owned(),
+            // By default its waiters ask every 5 s.
+            (Self::AsItIs, Some(Kind::S3)) => "poll=200ms".to_owned(),
             (Self::AsItIs, Some(kind)) if has_sessions(kind) => {
                 format!("session_timeout={}s", SESSION.as_secs())
             }

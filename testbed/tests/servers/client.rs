@@ -3,6 +3,7 @@
 use crate::etcd::Etcd;
 use crate::nats::Nats;
 use crate::redis::Redis;
+use crate::s3::S3;
 use crate::sql::{Mysql, Postgres};
 use crate::zookeeper::Zookeeper;
 use crate::{LONG, SHORT};
@@ -44,6 +45,7 @@ pub(crate) async fn connect_to(kind: Kind, url: &str) -> io::Result<Box<dyn Clie
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Ok(Box::new(Zookeeper::connect(url, None).await?)),
         Kind::Etcd | Kind::EtcdCluster(_) => Ok(Box::new(Etcd::connect(url).await?)),
         Kind::Nats | Kind::NatsCluster(_) => Ok(Box::new(Nats::connect(url).await?)),
+        Kind::S3 => Ok(Box::new(S3::connect(url).await?)),
         _ => Err(io::Error::new(io::ErrorKind::Unsupported, kind.name())),
     }
 }

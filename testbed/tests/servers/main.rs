@@ -21,6 +21,7 @@ mod finding;
 mod hurts;
 mod nats;
 mod redis;
+mod s3;
 mod sql;
 mod zookeeper;
 
@@ -70,6 +71,8 @@ fn main() -> ExitCode {
                 Err("not started".to_owned())
             } else if allowed != Use::Any && allowed != way {
                 Err(format!("{} allows another way", Use::VARIABLE))
+            } else if kind == Kind::S3 && way == Use::Docker {
+                Err("moto has no image here".to_owned())
             } else if matches!(kind, Kind::NatsCluster(_)) && way == Use::Local {
                 // Of 2.9.10, a cluster that was killed was seen to forget a write that it had confirmed.
                 Err("Debian's NATS is older than 2.9.21, and its clusters forget writes".to_owned())

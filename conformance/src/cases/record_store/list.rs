@@ -2,7 +2,7 @@
 
 use super::requests::{remove, swapped};
 use crate::{
-    Check, Stage,
+    Check, Need, Stage,
     any_records::{AnyVersion, RecordClient},
     check::{Stop, ensure},
 };
@@ -89,6 +89,9 @@ pub(super) async fn list_is_complete(stage: &Stage) -> Check {
 /// counter ahead of the first, or more than one behind it.
 pub(super) async fn list_shows_one_instant(stage: &Stage) -> Check {
     let [writer, reader] = stage.record_clients().await?;
+    if !reader.lists_one_instant() {
+        return Err(Stop::Lacks(Need::OneInstant));
+    }
     let prefix = stage.name("list/");
     create(&writer, numbered(&prefix)).await?;
     let counters = [format!("{prefix}/"), format!("{prefix}~")];
