@@ -48,6 +48,7 @@
 //! | `etcd` | `etcd:` | a client; the build needs `protoc` (Debian: `protobuf-compiler`, `libprotobuf-dev`) |
 //! | `etcd-tls` | `etcd+tls:` | the same cryptography |
 //! | `nats` | `nats:`, `nats+tls:` | a client, with cryptography that needs a C compiler |
+//! | `s3` | `s3:` | a client, with the same cryptography |
 //!
 //! Two more add no store: `metrics` measures what locks do, for the `metrics` crate and its exporters, and `sqlx` makes
 //! a [`Token`] a parameter and a column in sqlx, which the features of SQL stores include.

@@ -11,6 +11,8 @@ use tenure_core::{
 use tenure_etcd::{EtcdBackend, EtcdOptions};
 #[cfg(feature = "nats")]
 use tenure_nats::{NatsBackend, NatsOptions};
+#[cfg(feature = "s3")]
+use tenure_object::{ObjectBackend, ObjectOptions};
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 #[cfg(feature = "mysql")]
@@ -73,6 +75,11 @@ pub(crate) const STORES: &[Store] = &[
     },
     #[cfg(feature = "nats")]
     Store { urls: NatsOptions::urls, open: |url| opened(NatsOptions::from_url(url), NatsBackend::connect) },
+    #[cfg(feature = "s3")]
+    Store {
+        urls: ObjectOptions::urls,
+        open: |url| opened(ObjectOptions::from_url(url), ObjectBackend::connect),
+    },
 ];
 
 /// The schemes that each feature adds, built in or not.
@@ -100,6 +107,7 @@ const FEATURES: &[(&str, &[&str])] = &[
     ("etcd", &["etcd"]),
     ("etcd-tls", &["etcd+tls"]),
     ("nats", &["nats", "nats+tls"]),
+    ("s3", &["s3"]),
 ];
 
 #[allow(dead_code, reason = "there may be no store")]
@@ -234,6 +242,7 @@ mod tests {
             feature = "nats",
             feature = "postgres",
             feature = "redis",
+            feature = "s3",
             feature = "zookeeper-tls"
         ));
         assert!(!all || schemes().count() == count, "a scheme that no store has");

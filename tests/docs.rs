@@ -99,6 +99,7 @@ fn comments_name_existing_pages() {
     for folder in [
         "backend-etcd",
         "backend-nats",
+        "backend-object",
         "backend-redis",
         "backend-sql",
         "backend-zk",
@@ -339,6 +340,7 @@ fn messages_name_no_page_of_the_repository() {
         "lock-core/src",
         "backend-etcd/src",
         "backend-nats/src",
+        "backend-object/src",
         "backend-redis/src",
         "backend-sql/src",
         "backend-zk/src",

@@ -200,6 +200,7 @@ fn page_lists_every_log_line() {
         ("lock-core", "tenure-core"),
         ("backend-etcd", "tenure-etcd"),
         ("backend-nats", "tenure-nats"),
+        ("backend-object", "tenure-object"),
         ("backend-redis", "tenure-redis"),
         ("backend-sql", "tenure-sql"),
         ("backend-zk", "tenure-zk"),

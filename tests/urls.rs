@@ -7,6 +7,7 @@
     feature = "nats",
     feature = "postgres",
     feature = "redis",
+    feature = "s3",
     feature = "sqlite",
     feature = "zookeeper-tls"
 ))]
@@ -18,6 +19,7 @@ use tenure::{
 };
 use tenure_etcd::EtcdOptions;
 use tenure_nats::NatsOptions;
+use tenure_object::ObjectOptions;
 use tenure_redis::{RedisOptions, RedlockOptions};
 use tenure_sql::{MySqlOptions, PostgresOptions, SqliteOptions};
 use tenure_zk::ZkOptions;
@@ -50,7 +52,7 @@ fn page_lists_every_parameter() {
 }
 
 /// A URL of each store, up to a parameter. No server listens at the ports.
-const URLS: [(&str, &str); 9] = [
+const URLS: [(&str, &str); 10] = [
     ("memory", "memory:?"),
     ("sqlite", "sqlite:/nowhere/at/all.db?"),
     ("redis", "redis://127.0.0.1:1?"),
@@ -60,6 +62,7 @@ const URLS: [(&str, &str); 9] = [
     ("zookeeper", "zookeeper://127.0.0.1:1?"),
     ("etcd", "etcd://127.0.0.1:1?"),
     ("nats", "nats://127.0.0.1:1/bucket?"),
+    ("s3", "s3://bucket?endpoint=http://127.0.0.1:1&"),
 ];
 
 /// Both ends of a range in words, and the values just beyond them.
@@ -117,6 +120,7 @@ fn options(store: &str, url: &str) -> Result<String, Error> {
         "zookeeper" => shown(ZkOptions::from_url(url)),
         "etcd" | "etcd+tls" => shown(EtcdOptions::from_url(url)),
         "nats" => shown(NatsOptions::from_url(url)),
+        "s3" => shown(ObjectOptions::from_url(url)),
         store => panic!("no options of {store}"),
     }
 }

@@ -8,10 +8,7 @@ use crate::connection::{
 };
 use redis::RedisConnectionInfo;
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
-use tenure_core::{
-    Error,
-    options::{Secret, check_prefix},
-};
+use tenure_core::{Error, options::Secret};
 
 /// Options of a Redis server. [`RedisBackend::connect`](crate::RedisBackend::connect) checks them before it contacts
 /// the server.
@@ -174,7 +171,6 @@ impl RedisOptions {
             self.check_sentinels(target)?;
         }
         let Values { prefix, connect_timeout, response_timeout, remember } = self.checked_values()?;
-        check_prefix(&prefix)?;
         let replicas = Error::check_range("replicas", self.replicas, &Self::REPLICAS_RANGE)?;
         let fair = self.fair;
         Ok(CheckedOptions { prefix, remember, fair, replicas, connect_timeout, response_timeout })

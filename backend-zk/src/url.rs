@@ -232,6 +232,18 @@ mod tests {
     }
 
     #[test]
+    fn password_is_read_from_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, "se@cret\n").unwrap();
+        #[cfg(unix)]
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let url = format!("zookeeper://me@zk1,zk2/root?password_file={}", file.display());
+        let given = URLS.read(&url, |place| Given::at(&place)).unwrap();
+        assert_eq!(given.login, Some(("me".to_owned(), "se@cret".to_owned())));
+    }
+
+    #[test]
     fn certificates_are_read_from_files() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| {

@@ -90,7 +90,7 @@ pub(crate) async fn run(
 fn ended(lost: &Error) -> String {
     match lost {
         Error::Lost { name, store, cause: LossCause::MaxHold, .. } => {
-            format!("lock {name:?} in {store} reached --max-hold and is released after the command has ended")
+            format!("lock {name:?} in {store} reached --max-hold; it is released once the command has ended")
         }
         lost => lost.to_string(),
     }

@@ -37,7 +37,8 @@ pub(crate) async fn conformance(store: &args::Store, args: &args::Conformance) -
     let namespace = format!("tenure-conformance/{}/", HolderInfo::here(None).pid);
     let backend = backend::open_in(&url.text, &namespace).await.map_err(|error| url.failed(error))?;
     let private = (backend.store() == "memory").then(|| Arc::clone(&backend));
-    exit::print(&format!("testing {}; this may take minutes\n\n", backend.store()))?;
+    stderr::mention(&format!("testing {}; this may take minutes", backend.store()));
+    exit::print(&format!("{}\n\n", backend.store()))?;
     let subject = Store { url: url.text, namespace, private };
     let (mut cases, mut failures) = (0, 0);
     let report = tenure_conformance::run(Subjects::new().with(subject), &args.filter, |entry| {

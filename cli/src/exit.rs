@@ -162,7 +162,12 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             _ => say(&cause.to_string()),
         }
     } else if lacks_only_a_command(error) {
-        say(&format!("no command; {AFTER_DASHES}"));
+        let lacks = if has_dashes() {
+            "no command after \"--\"; write"
+        } else {
+            "\"--\" is missing before the command; write"
+        };
+        say(&format!("{lacks} NAME -- COMMAND"));
     } else if let Some(word) = word_of_a_command(error) {
         say(&format!("unexpected argument {word:?}; {AFTER_DASHES}"));
     } else if let Some(text) = error.to_string().strip_prefix("error: ") {
@@ -176,6 +181,10 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
 
 const AFTER_DASHES: &str = "put \"--\" between the name and the command: NAME -- COMMAND";
 
+fn has_dashes() -> bool {
+    env::args_os().any(|word| word == "--")
+}
+
 /// The text of a clap error without the tip to pass a misspelt option as a value, and without characters that could
 /// upset a terminal.
 fn in_our_form(text: &str) -> String {
@@ -187,7 +196,7 @@ fn in_our_form(text: &str) -> String {
 /// The argument that is probably part of a command without `--` before it.
 fn word_of_a_command(error: &clap::Error) -> Option<&str> {
     let usage = error.get(ContextKind::Usage)?.to_string();
-    let is_known = error.get(ContextKind::SuggestedArg).is_some() || env::args_os().any(|word| word == "--");
+    let is_known = error.get(ContextKind::SuggestedArg).is_some() || has_dashes();
     match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word))
             if error.kind() == ErrorKind::UnknownArgument && usage.contains("-- <COMMAND>") && !is_known =>

@@ -1,5 +1,5 @@
 //! A program and the command move from store to store by the URL alone.
-#![cfg(all(feature = "etcd", feature = "nats"))]
+#![cfg(all(feature = "etcd", feature = "nats", feature = "s3"))]
 
 use std::{
     process::Command,
@@ -87,4 +87,9 @@ async fn etcd_needs_its_url_alone() {
 #[tokio::test]
 async fn nats_needs_its_url_alone() {
     moves_to(Kind::Nats, "").await;
+}
+
+#[tokio::test]
+async fn s3_needs_its_url_alone() {
+    moves_to(Kind::S3, "&poll=200ms").await;
 }

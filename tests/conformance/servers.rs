@@ -41,6 +41,12 @@ const OF_A_CLUSTER: &[&str] = &[
     "fault_run",
 ];
 
+/// Those in which the store's own requests matter. Moto takes some milliseconds for each, one after the other: beside other
+/// work, a thousand leases are not renewed in time, and a lease of 2 s, which the oracle lets expire, may not be either. The
+/// simulation that only dates its writes shows the oracle.
+const OF_OBJECTS: &[&str] =
+    &["store", "record_store", "exclusion", "waiting", "people", "latch", "fault_run"];
+
 /// Whether clients of different nodes exclude each other, by a row's columns and by its record.
 const ON_SEVERAL_NODES: &[&str] = &["exclusion", "exclusion_by_permit"];
 
@@ -66,6 +72,11 @@ pub(crate) fn of_this_build() -> Subjects {
         subjects = subjects.with(OnServer::new("nats", Kind::Nats, patient));
         let cluster = OnServer::new("nats-cluster", Kind::NatsCluster(3), patient);
         subjects = subjects.with(cluster.showing(groups(OF_NATS_IN_A_CLUSTER)));
+    }
+    #[cfg(feature = "s3")]
+    {
+        let patient = "poll=100ms&clock_skew=1ms&connect_timeout=12s";
+        subjects = subjects.with(OnServer::new("s3", Kind::S3, patient).showing(groups(OF_OBJECTS)));
     }
     #[cfg(feature = "mysql")]
     {

@@ -20,7 +20,9 @@ impl Map {
         let is_head = |line: &&str| heads.iter().any(|head| line.starts_with(head));
         let table =
             text.lines().skip_while(|line| !is_head(line)).take_while(|line| line.starts_with("//! |"));
-        let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || "_-/".contains(c));
+        let is_name = |word: &&str| {
+            word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-/".contains(c))
+        };
         let mut places = Vec::new();
         for (row, line) in table.enumerate().skip(1) {
             let names = line.split('`').skip(1).step_by(2).filter(is_name);

@@ -6,11 +6,7 @@ use super::{
 };
 use crate::{strategy::Strategy, table::TablePath};
 use std::{ops::RangeInclusive, time::Duration};
-use tenure_core::{
-    Error,
-    options::{Secret, check_prefix},
-    url::encode,
-};
+use tenure_core::{Error, options::Secret, url::encode};
 
 /// Options of a database server: its URL, the table, and the timeouts. `PostgresOptions` and `MySqlOptions` are its
 /// aliases. [`ServerBackend::connect`](super::ServerBackend::connect) checks them before it contacts the server.
@@ -144,7 +140,6 @@ impl<D: Dialect> ServerOptions<D> {
     pub(crate) fn check(self) -> Result<Checked<D::Own>, Error> {
         let Values { prefix, create_table, fair, connect_timeout, response_timeout } =
             self.checked_values()?;
-        check_prefix(&prefix)?;
         let (strategy, own) = (self.strategy, self.own);
         Ok(Checked {
             table: TablePath::new(self.table.as_deref().unwrap_or(strategy.default_table()))?,

@@ -2,7 +2,7 @@
 
 use crate::table::TableName;
 use std::path::{Path, PathBuf};
-use tenure_core::{Error, options::check_prefix};
+use tenure_core::Error;
 
 /// Options of a SQLite file: its path, the table, and the timeouts. [`SqliteBackend::open`](super::SqliteBackend::open)
 /// checks them before it touches the file.
@@ -82,7 +82,6 @@ impl SqliteOptions {
 
     pub(super) fn check(self) -> Result<Checked, Error> {
         let (path, values) = (check_path(&self.path)?, self.checked_values()?);
-        check_prefix(&values.prefix)?;
         Ok(Checked { path, table: TableName::new(&values.table)?, values })
     }
 }

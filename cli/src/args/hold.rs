@@ -121,8 +121,8 @@ Examples:
   tenure run --try --at-least 1m job -- ./job     once, even if the machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
-Exit codes: COMMAND's own; 75 if the lock is not free; 79 if it was lost or --max-hold passed; others: tenure help
-exit-codes";
+Exit codes: COMMAND's own; 75 if the lock is not free; 79 if it was lost or --max-hold passed.
+For the others: tenure help exit-codes";
 
 const ELECT_EXAMPLE: &str = "\
 Example:

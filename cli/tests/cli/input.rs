@@ -68,7 +68,7 @@ fn contradictory_options_are_refused() {
 
 /// Without the schemes that the command's features add.
 fn without_features(said: &str) -> String {
-    let added = [", zookeeper+tls", ", etcd+tls", ", etcd", ", nats+tls", ", nats"];
+    let added = [", zookeeper+tls", ", etcd+tls", ", etcd", ", nats+tls", ", nats", ", s3"];
     added.iter().fold(said.to_owned(), |said, scheme| said.replace(scheme, ""))
 }
 

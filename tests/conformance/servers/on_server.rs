@@ -119,13 +119,20 @@ impl Subject for OnServer {
         Ok(Some(backend::open_in(self.url()?, namespace).await?))
     }
 
-    #[cfg(feature = "nats")]
     async fn records(&self) -> Result<Option<AnyRecordStore>, BoxError> {
-        if !matches!(self.kind, Kind::Nats | Kind::NatsCluster(_)) {
-            return Ok(None);
-        }
-        let options = tenure_nats::NatsOptions::from_url(&self.url()?)?;
-        Ok(Some(AnyRecordStore::new(tenure_nats::NatsBackend::records(options).await?)))
+        Ok(match self.kind {
+            #[cfg(feature = "nats")]
+            Kind::Nats | Kind::NatsCluster(_) => {
+                let options = tenure_nats::NatsOptions::from_url(&self.url()?)?;
+                Some(AnyRecordStore::new(tenure_nats::NatsBackend::records(options).await?))
+            }
+            #[cfg(feature = "s3")]
+            Kind::S3 => {
+                let options = tenure_object::ObjectOptions::from_url(&self.url()?)?;
+                Some(AnyRecordStore::new(tenure_object::ObjectBackend::records(options).await?))
+            }
+            _ => None,
+        })
     }
 
     fn environment(&self) -> Option<Vec<(String, String)>> {
