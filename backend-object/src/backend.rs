@@ -87,7 +87,7 @@ impl ObjectBackend {
     }
 
     async fn open(objects: Objects) -> Result<Objects, Error> {
-        let failed = |error: tenure_core::StoreError| {
+        let failed = |error: StoreError| {
             let text = error.to_string();
             let error = if text.ends_with(NO_CREDENTIALS) { StoreError::failed(text) } else { error };
             Error::from_store(&objects.name, Operation::Connecting, error)

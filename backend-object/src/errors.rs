@@ -25,7 +25,9 @@ pub(crate) fn meaning(refusal: &Refusal) -> StoreError {
         "set this machine's clock"
     } else if has(&["InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"]) {
         "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
-    } else if has(&["redirect", "PermanentRedirect", "AuthorizationHeaderMalformed"]) {
+    } else if has(&["PermanentRedirect:", "AuthorizationHeaderMalformed:"])
+        || status.is_none() && has(&["redirect"])
+    {
         "check region= and endpoint="
     } else if matches!(refusal, Refusal::PermissionDenied { .. } | Refusal::Unauthenticated { .. }) {
         "allow s3:GetObject and s3:PutObject on the objects, and s3:ListBucket on the bucket"

@@ -92,7 +92,7 @@ impl Objects {
         }
     }
 
-    /// Puts a nonce, whatever is there.
+    /// Puts a nonce without a condition.
     async fn overwrite(&self, path: &Path) -> Result<UpdateVersion, StoreError> {
         let put = self.put(path, &Content::new(None), PutMode::Overwrite).await?;
         put.ok_or_else(|| StoreError::unavailable("a put without a condition met a conflict"))

@@ -45,8 +45,8 @@ tenure_core::options! {
     clock_skew: Duration = 500 ms, CLOCK_SKEW_RANGE = 1 ms..=10 s,
         "how far the servers' clocks may differ; a dead client's lock is free later by up to twice as much";
 
-    /// How long a waiter goes without asking again. Each question costs a request. A dead waiter delays the others by up
-    /// to three times as long, or 3 s if that is more.
+    /// How long a waiter goes without asking again. Each question costs a request. A dead waiter delays the others by three
+    /// times as long, or 3 s if that is more, and up to two margins.
     poll: Duration = 5 s, POLL_RANGE = 50 ms..=1 min,
         "how long a waiter goes without asking again; a dead one delays the others by three times as much";
 

@@ -162,14 +162,10 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             _ => say(&cause.to_string()),
         }
     } else if lacks_only_a_command(error) {
-        let lacks = if has_dashes() {
-            "no command after \"--\"; write"
-        } else {
-            "\"--\" is missing before the command; write"
-        };
-        say(&format!("{lacks} NAME -- COMMAND"));
+        let place = if has_dashes() { "after" } else { "and no" };
+        say(&format!("no command {place} \"--\"; write NAME -- COMMAND"));
     } else if let Some(word) = word_of_a_command(error) {
-        say(&format!("unexpected argument {word:?}; {AFTER_DASHES}"));
+        say(&format!("unexpected argument {word:?}; write NAME -- COMMAND"));
     } else if let Some(text) = error.to_string().strip_prefix("error: ") {
         say(&in_our_form(text));
     } else {
@@ -178,8 +174,6 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
-
-const AFTER_DASHES: &str = "put \"--\" between the name and the command: NAME -- COMMAND";
 
 fn has_dashes() -> bool {
     env::args_os().any(|word| word == "--")

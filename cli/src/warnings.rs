@@ -31,10 +31,9 @@ pub(crate) fn show() {
     };
     let is_shown = move |event: &Metadata<'_>| match *event.level() {
         _ if repeats_a_password(event) => false,
-        // It repeats an outage in other words.
-        _ if event.target().starts_with("zookeeper_client") => false,
         Level::ERROR => false,
-        Level::WARN => true,
+        // ZooKeeper's client repeats an outage in other words.
+        Level::WARN => level == Level::DEBUG || !event.target().starts_with("zookeeper_client"),
         _ => *event.level() <= level && event.target().starts_with("tenure"),
     };
     let lines = tracing_subscriber::fmt::layer()
@@ -58,15 +57,23 @@ pub(crate) const AGAIN: Duration = Duration::from_mins(1);
 /// The warnings of the last minute, and when each was shown.
 static SHOWN: Mutex<Vec<(Vec<u8>, Instant)>> = Mutex::new(Vec::new());
 
+/// Whether no equal warning was shown in the last minute. Notes that this one is shown now.
+fn is_news(shown: &mut Vec<(Vec<u8>, Instant)>, lines: &[u8], now: Instant) -> bool {
+    shown.retain(|(_, at)| now.duration_since(*at) < AGAIN);
+    let is_news = shown.iter().all(|(warning, _)| warning != lines);
+    if is_news {
+        shown.push((lines.to_vec(), now));
+    }
+    is_news
+}
+
 /// Each event arrives in one write.
 struct Lines;
 
 impl io::Write for Lines {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.retain(|(_, at)| at.elapsed() < AGAIN);
-        if shown.iter().all(|(warning, _)| warning != lines) {
-            shown.push((lines.to_vec(), Instant::now()));
+        if is_news(&mut shown, lines, Instant::now()) {
             stderr::write(lines.to_vec());
         }
         Ok(lines.len())
@@ -147,6 +154,16 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn alternating_warnings_are_shown_once_a_minute_each() {
+        let (mut shown, start) = (Vec::new(), Instant::now());
+        let mut is_shown =
+            |text: &str, seconds| is_news(&mut shown, text.as_bytes(), start + Duration::from_secs(seconds));
+        assert!(is_shown("one", 0) && is_shown("other", 1));
+        assert!(!is_shown("one", 2) && !is_shown("other", 3) && !is_shown("one", 59));
+        assert!(is_shown("one", 60) && !is_shown("other", 60) && is_shown("other", 61));
     }
 
     #[test]

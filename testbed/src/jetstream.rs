@@ -10,7 +10,7 @@ pub(crate) struct JetStream {
     stream: BufReader<TcpStream>,
     /// Where answers arrive. No other connection has this one's port.
     inbox: String,
-    /// What the server said of itself.
+    /// The server's first line, which has its version.
     info: String,
 }
 

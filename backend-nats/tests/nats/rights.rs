@@ -40,3 +40,13 @@ async fn refused_user_is_an_error_without_the_password() {
     assert!(matches!(error, Error::Store { .. }) && said.contains("authorization"), "{said}");
     assert!(!said.contains("zq-secret"), "{said}");
 }
+
+#[tokio::test]
+async fn server_without_jetstream_is_told_from_a_dead_one() {
+    let Some(server) = Server::without_jetstream().await else { return };
+    let said = server.refuses(server.options()).await.to_string();
+    assert!(said.contains("JetStream does not answer; if it is off"), "{said}");
+    let dead = tenure_nats::NatsOptions::new(["127.0.0.1:1"], "locks");
+    let said = server.refuses(dead).await.to_string();
+    assert!(said.contains("no connection: Connection refused"), "{said}");
+}

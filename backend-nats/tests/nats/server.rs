@@ -18,17 +18,26 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// A server without JetStream.
+    pub(crate) async fn without_jetstream() -> Option<Self> {
+        Self::configured(|_| String::new()).await
+    }
+
     /// A server with more lines in its configuration; `None` where there is none. Where `TENURE_TEST_REQUIRE=1`, there must
     /// be one.
     pub(crate) async fn with(lines: &str) -> Option<Self> {
+        Self::configured(|data| format!("jetstream {{ store_dir: \"{data}\" }}\n{lines}\n")).await
+    }
+
+    /// A server with the lines that this makes for its directory.
+    async fn configured(lines: impl FnOnce(&str) -> String) -> Option<Self> {
         if Command::new("nats-server").arg("--version").output().is_err() {
             tenure_conformance::skip("nats", "no program of its own here (nats-server)").unwrap();
             return None;
         }
         let (directory, port) = (tempfile::tempdir().unwrap(), free_ports(1).unwrap()[0]);
         let config = directory.path().join("server.conf");
-        let data = directory.path().display();
-        let text = format!("listen: 127.0.0.1:{port}\njetstream {{ store_dir: \"{data}\" }}\n{lines}\n");
+        let text = format!("listen: 127.0.0.1:{port}\n{}", lines(&directory.path().display().to_string()));
         fs::write(&config, text).unwrap();
         let program = Command::new("nats-server").arg("--config").arg(config).stderr(Stdio::null()).spawn();
         let server = Self { _directory: directory, port, program: program.unwrap() };

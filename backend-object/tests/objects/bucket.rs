@@ -2,7 +2,8 @@
 
 use crate::{RELEASED, claim, counted::Counted, granted};
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tenure_conformance::pause;
 use tenure_core::{Backend, Error};
 use tenure_object::{ObjectBackend, ObjectOptions};
 
@@ -17,6 +18,19 @@ async fn store_without_conditions_is_refused() {
     let refused = ObjectBackend::connect_with(store, ObjectOptions::new("locks")).await.unwrap_err();
     assert!(matches!(refused, Error::Store { .. }), "{refused:?}");
     assert!(refused.to_string().contains("ignores the conditions"), "{refused}");
+}
+
+/// The object that it would read then has the date of an earlier probe.
+#[tokio::test(start_paused = true)]
+async fn probe_that_was_not_put_tells_no_time() {
+    let store = Arc::new(Counted::new());
+    let objects = Arc::clone(&store) as Arc<dyn ObjectStore>;
+    let backend = ObjectBackend::connect_with(objects, ObjectOptions::new("locks")).await.unwrap();
+    store.find_conflicts();
+    // Until then, the reading of the start is new enough.
+    pause::keep(Duration::from_mins(1)).await;
+    let error = backend.try_acquire(&claim("a")).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("conflict"), "{error}");
 }
 
 #[tokio::test]

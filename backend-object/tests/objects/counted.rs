@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, stream::BoxStream};
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use std::{
@@ -24,6 +24,7 @@ struct State {
     dates: HashMap<Path, i64>,
     counts: Counts,
     ignores_conditions: bool,
+    finds_conflicts: bool,
 }
 
 /// How many requests there were.
@@ -43,6 +44,11 @@ impl Counted {
         let this = Self::new();
         this.state().ignores_conditions = true;
         this
+    }
+
+    /// From now on, puts without a condition meet a conflict, as where another client's put of the object is under way.
+    pub(crate) fn find_conflicts(&self) {
+        self.state().finds_conflicts = true;
     }
 
     /// The requests since the last call.
@@ -68,6 +74,10 @@ impl ObjectStore for Counted {
         if self.state().ignores_conditions {
             options.mode = PutMode::Overwrite;
         }
+        if self.state().finds_conflicts && options.mode == PutMode::Overwrite {
+            let source = "409 Conflict: OperationAborted".into();
+            return Err(Error::AlreadyExists { path: path.to_string(), source });
+        }
         let put = self.objects.put_opts(path, payload, options).await?;
         let date = 1_700_000_000 + i64::try_from(Moment::now().since(self.start).as_secs()).unwrap();
         self.state().dates.insert(path.clone(), date);
@@ -87,18 +97,18 @@ impl ObjectStore for Counted {
     }
 
     async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        unimplemented!("no request of ours")
+        unreachable!("tenure sends no such request")
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        paths.map(|_| unimplemented!("no request of ours")).boxed()
+        paths.map(|_| unreachable!("tenure sends no such request")).boxed()
     }
 
     async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
-        unimplemented!("no request of ours")
+        unreachable!("tenure sends no such request")
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        unimplemented!("no request of ours")
+        unreachable!("tenure sends no such request")
     }
 }

@@ -73,5 +73,22 @@ async fn acquired_and_released_lock_costs_as_much_as_the_page_says() {
     store.take();
     held(&locks, "a").await.release().await.unwrap();
     assert_eq!(store.take(), Counts { puts: 2, gets: 2 });
-    assert!(PAGE.contains("A lock acquired and released costs 2 puts and 2 gets"));
+    pause::keep(Duration::from_mins(1)).await;
+    held(&locks, "a").await.release().await.unwrap();
+    assert_eq!(store.take(), Counts { puts: 3, gets: 4 });
+    assert!(PAGE.contains("A lock acquired and released costs 2 puts and 2 gets, or 3 and 4 if"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_lease_costs_a_fifth_of_the_default() {
+    let store = Arc::new(Counted::new());
+    let locks = locks(&store).await;
+    let _guard = locks.lock("0").lease(Duration::from_mins(5)).acquire().await.unwrap();
+    store.take();
+    pause::keep(HOUR).await;
+    // In units of a get, of which a put costs twelve and a half.
+    let price = |Counts { puts, gets }| puts * 25 + gets * 2;
+    let (found, usual) = (price(store.take()), price(row("one held lock")));
+    assert!((usual * 18 / 100..=usual * 24 / 100).contains(&found), "{found} of {usual}");
+    assert!(PAGE.contains("With `lease=5m`, holding costs a fifth"));
 }

@@ -1,4 +1,4 @@
-//! What a server answers, and what the error says.
+//! The errors that a server's answers become.
 
 use std::sync::{
     Arc,

@@ -32,6 +32,7 @@ fn names_durations_and_options() {
         &["run", "a", "--leese", "5s", "--", "true"],
         &["run", "a", "true"],
         &["run", "a"],
+        &["run", "a", "--"],
         &["walk"],
     ];
     let said: Vec<String> =

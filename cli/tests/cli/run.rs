@@ -75,6 +75,8 @@ fn busy_lock_exits_with_the_chosen_code() {
         let busy = busy.expect(code.parse().unwrap());
         assert!(busy.err.contains("held by sh (") && busy.out.is_empty(), "{}", busy.err);
     }
+    let busy = stage.done(&["run", "a", "--wait", "0s", "--", "true"]).expect(75);
+    assert!(busy.err.contains(" is busy\n  held by sh ("), "{}", busy.err);
     // It replaces no other code, not even the same one from the command.
     let run = |args: &[&str]| stage.done(&[&["run", "b", "--try", "--exit-code", "0"], args].concat());
     let done = run(&["--max-hold", "300ms", "--", "sleep", "1000"]).expect(79);
@@ -84,6 +86,7 @@ fn busy_lock_exits_with_the_chosen_code() {
         "{}",
         done.err
     );
+    assert!(done.err.contains("\n  ending the command: SIGTERM now, SIGKILL after 5s\n"), "{}", done.err);
     // The lock is free at once.
     run(&["--", "sh", "-c", "exit 75"]).expect(75);
     run(&["--store", "sqlite:.", "--", "true"]).expect(69);

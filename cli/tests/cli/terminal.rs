@@ -10,7 +10,11 @@ const READER: &str = "sh -c 'echo ready; while read line; do echo \"got <$line>\
 
 /// `command` as the first process of a terminal.
 fn at_terminal(command: &mut Command) -> PtySession {
-    let stage = command.env("TERM", "xterm").stdin(Stdio::inherit());
+    at_terminal_of_kind("xterm", command)
+}
+
+fn at_terminal_of_kind(kind: &str, command: &mut Command) -> PtySession {
+    let stage = command.env("TERM", kind).stdin(Stdio::inherit());
     let command = std::mem::replace(stage, Command::new("true"));
     let mut terminal = spawn_command(command, Some(u64::try_from(PATIENCE.as_millis()).unwrap())).unwrap();
     // A shell at a terminal takes no notice of SIGTERM.
@@ -361,6 +365,17 @@ fn control_z_stops_nested_runs_and_fg_continues_them() {
     shell.sees("got <hello>");
     shell.presses_control('d');
     shell.sees_code(0);
+}
+
+/// As in a shell of Emacs: no line can move there.
+#[test]
+fn wait_is_reported_at_a_dumb_terminal() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    holder.line();
+    let mut tenure = stage.tenure(&["--verbose", "run", "a", "--", "true"]);
+    let mut terminal = at_terminal_of_kind("dumb", &mut tenure);
+    terminal.exp_string("waiting for \"a\": held by sh (").unwrap();
 }
 
 #[test]

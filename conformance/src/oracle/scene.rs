@@ -11,7 +11,7 @@ use tokio::sync::Mutex as Turn;
 
 /// The length of a lease that is cut short to let it expire.
 const BRIEF: Duration = Duration::from_millis(200);
-/// The same on a store with a great margin, which is slow: a renewal has a twelfth of the lease.
+/// Its length on a slow store, which has a great margin. The client gives up a renewal after a twelfth of the lease.
 const BRIEF_IF_SLOW: Duration = Duration::from_secs(2);
 
 /// The state that both clients share.

@@ -303,6 +303,19 @@ mod tests {
         assert_eq!(scene.probes.get(), 1);
     }
 
+    /// As where one task probes, and another then reads the record that this client wrote long before.
+    #[tokio::test(start_paused = true)]
+    async fn reading_of_earlier_write_replaces_none_of_later_write() {
+        let scene = Scene::new(1.0, SECOND);
+        let (before, sent) = (scene.date(), Moment::now());
+        scene.clock.wrote(1, sent);
+        sleep(SECOND * 60).await;
+        scene.read().await.unwrap();
+        scene.clock.saw(&1, before);
+        scene.read().await.unwrap();
+        assert_eq!(scene.probes.get(), 1);
+    }
+
     /// A record may be from before the clock was set back.
     #[tokio::test(start_paused = true)]
     async fn probe_tells_time_after_clock_is_set_back() {

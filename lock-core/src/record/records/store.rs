@@ -103,7 +103,7 @@ pub trait RecordStore: Send + Sync + 'static {
     /// [tells of changes](Self::tells_of_changes), and 50 ms if it does not.
     ///
     /// A waiter's place in the queue lasts three times as long, and 3 s at least. So a dead waiter delays the others by as
-    /// much.
+    /// much, and by up to two [margins](Self::margin).
     fn ask_again(&self) -> Duration {
         if self.tells_of_changes() { Duration::from_secs(1) } else { Capabilities::POLLED.ask_again }
     }
