@@ -22,6 +22,7 @@ use async_nats::{
 use futures_util::StreamExt;
 use std::{
     collections::HashMap,
+    convert::Infallible,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -40,6 +41,8 @@ const SAFE: (i64, i64, i64) = (2, 9, 15);
 const OPERATION: &str = "KV-Operation";
 /// The longest usual time to write a revision, or to write a probe and read it. Slower ones give no reading.
 const ROUND_TRIP: Duration = Duration::from_millis(250);
+/// How many revisions of a list are read at once.
+const CHUNK: usize = 1000;
 /// How soon a waiter looks again for a revision that was published; later pauses are up to eight times as long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -218,13 +221,12 @@ impl Bucket {
     /// Every key below the prefix that has not been removed.
     ///
     /// Revisions come in their order, and a key's last one is newer than all before. So the keys are as they were at one
-    /// instant once the last revision of all has come, and is still the last.
+    /// instant once the last revision of all has come, and is still the last. The server sends revisions faster than
+    /// clients write them, so the list ends; each answer has its own time limit.
     async fn all(&self) -> Result<HashMap<String, (String, u64)>, StoreError> {
         let link = self.link().await?.half_as_patient();
-        let walk = || timeout(self.options.values.response_timeout, self.walk(&link));
-        let endless = |_| StoreError::unavailable("the list did not end in time");
-        match walk().await.map_err(endless)? {
-            Err(error) if error.is_unavailable() => walk().await.map_err(endless)?,
+        match self.walk(&link).await {
+            Err(error) if error.is_unavailable() => self.walk(&link).await,
             found => found,
         }
     }
@@ -240,12 +242,21 @@ impl Bucket {
         };
         let consumer = link.ask(stream.create_consumer(config)).await?;
         let consumer = consumer.map_err(|error| unanswered(error, None))?;
-        let mut messages = link.ask(consumer.messages()).await?.map_err(|error| unanswered(error, None))?;
+        let messages = link.ask(consumer.messages()).await?.map_err(|error| unanswered(error, None))?;
+        // Waits once for all that have come meanwhile.
+        let mut messages = messages.ready_chunks(CHUNK);
+        let mut chunk = Vec::new().into_iter();
         loop {
-            let next = async { messages.next().await.transpose() };
-            let Some(message) = link.ask(next).await?.map_err(|error| unanswered(error, None))? else {
-                return Err(StoreError::unavailable("the server ended the list early"));
+            let Some(message) = chunk.next() else {
+                let next = async { Ok::<_, Infallible>(messages.next().await) };
+                let Ok(next) = link.ask(next).await?;
+                let Some(next) = next else {
+                    return Err(StoreError::unavailable("the server ended the list early"));
+                };
+                chunk = next.into_iter();
+                continue;
             };
+            let message = message.map_err(|error| unanswered(error, None))?;
             let (revision, date, pending) = match message.info() {
                 Ok(info) => (info.stream_sequence, micros(info.published), info.pending),
                 Err(error) => return Err(unanswered(error, None)),
@@ -345,7 +356,9 @@ impl RecordStore for Bucket {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<u64>)>, StoreError> {
-        let (all, now) = self.clock.timed(|| self.all(), || self.probe()).await?;
+        // First, so that a new client reads the list once.
+        let ((), now) = self.clock.timed(|| async { Ok(()) }, || self.probe()).await?;
+        let all = self.all().await?;
         let below = all.into_iter().filter(|(key, _)| key.starts_with(prefix));
         Ok(below.map(|(key, (text, version))| (key, Stored { text: Some(text), version, now })).collect())
     }
