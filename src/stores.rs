@@ -124,9 +124,27 @@ where
 pub(crate) fn opening(url: &str) -> Result<Opening, Error> {
     let name = scheme_name(url);
     match (store(&name), feature(&name)) {
-        (Some(store), _) => (store.open)(url),
+        (Some(store), _) => {
+            let scheme = (store.urls)().schemes.iter().find(|scheme| scheme.name() == name);
+            let opening = (store.open)(url).map_err(|error| of_url(error, url, scheme))?;
+            let url = url.to_owned();
+            Ok(Box::pin(async move { opening.await.map_err(|error| of_url(error, &url, scheme)) }))
+        }
         (None, Some(feature)) => Err(not_built_in(&name, feature).of(url, None)),
         (None, None) => Err(scheme(url, schemes()).expect_err("no store has it")),
+    }
+}
+
+/// The error about an option, which is from this URL: a store checks some only when it is opened.
+fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
+    match error {
+        Error::InvalidOption { option: "url", given, allowed, .. } => {
+            Refusal::new(given, format!("write {allowed}")).of(url, scheme)
+        }
+        Error::InvalidOption { option, given, allowed, .. } => {
+            Refusal::new(format!("invalid {option}: {given}"), format!("expected {allowed}")).of(url, scheme)
+        }
+        error => error,
     }
 }
 

@@ -41,7 +41,7 @@ tenure_core::options! {
 
     /// How many servers keep a bucket that is created here: 1, 3 or 5. With 3, one server may fail.
     replicas: u32 = 1, REPLICAS_RANGE = 1..=5,
-        "how many servers keep a bucket that tenure creates: 1, 3 or 5";
+        "how many servers keep a bucket that tenure creates; with 3, one may fail, with 5, two";
 
     /// How far the clocks of the servers may differ. A dead client's lock is free later by up to twice as much.
     clock_skew: Duration = 500 ms, CLOCK_SKEW_RANGE = 1 ms..=10 s,

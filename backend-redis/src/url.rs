@@ -201,7 +201,10 @@ fn address(place: &Place<'_>, text: &str, default: u16, tls: bool) -> Result<Add
         None => text.find(':').map_or((text, ""), |colon| text.split_at(colon)),
     };
     let is_part = |c: char| c.is_alphanumeric() || "-._".contains(c);
-    if host.is_empty() || !(text.starts_with('[') || host.chars().all(is_part)) {
+    if host.is_empty() {
+        return Err(place.refuse("missing host"));
+    }
+    if !(text.starts_with('[') || host.chars().all(is_part)) {
         return Err(wrong());
     }
     let port = if port.is_empty() { Some(default) } else { port.strip_prefix(':').and_then(number) };
@@ -237,7 +240,7 @@ mod tests {
             ("host:6380", "unknown scheme"),
             ("http://host", "unknown scheme"),
             ("redis:host", "missing host"),
-            ("redis://", "invalid host"),
+            ("redis://", "missing host"),
             ("redis://:6379", "invalid host"),
             ("redis://a b", "invalid host"),
             ("redis://h1,h2", "invalid host"),
@@ -255,11 +258,11 @@ mod tests {
             ("redis://u:%zz@host", "hexadecimal"),
             ("redis://u:%ff@host", "not UTF-8"),
             ("redis+cluster://h/0", "no databases"),
-            ("redis+cluster://h,", "invalid host"),
+            ("redis+cluster://h,", "missing host"),
             ("redis+sentinel:h/x", "missing host"),
             ("redis+sentinel://h", "missing service"),
             ("redis+sentinel://h/", "missing service"),
-            ("redis+sentinel://h,/x", "invalid host"),
+            ("redis+sentinel://h,/x", "missing host"),
             ("redis+sentinel://h:x/x", "port is not a number"),
             ("redis+sentinel://h/x/y", "database is not a number"),
             ("redis+sentinel://u@h/x", "user without a password"),

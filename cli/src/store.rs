@@ -135,10 +135,6 @@ impl Url {
     /// The failure to open the store. If the store refused a password from a variable, this names the variable, which
     /// may be meant for another server.
     pub(crate) fn failed(&self, error: Error) -> Failure {
-        if matches!(error, Error::InvalidOption { .. }) {
-            let text = "see: tenure help urls";
-            return Failure::Noted(Box::new(error.into()), text.to_owned());
-        }
         match self.variable {
             Some(variable) if matches!(error, Error::Store { .. }) => {
                 let text = format!("the URL has no password, so tenure used the one in {variable}");

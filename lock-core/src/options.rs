@@ -79,7 +79,7 @@ use std::fmt;
 /// let error = FilesOptions::from_url("files:/srv/locks?poll=0s").unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     r#"invalid store URL "files:/srv/locks": invalid poll "0s"; expected a duration with its unit, 1ms to 1m"#
+///     r#"invalid store URL "files:/srv/locks": invalid poll: "0s"; expected a duration with its unit, 1ms to 1m"#
 /// );
 /// # Ok::<(), Error>(())
 /// ```

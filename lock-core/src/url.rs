@@ -37,14 +37,20 @@ use nearest::nearest;
 use std::time::Duration;
 
 /// One of the two parameters that every store's URLs have. Both are for the locks above the store.
-const LEASE: Parameter<Duration> =
-    Parameter::duration("lease", lease::MIN_LEASE..=lease::MAX_LEASE, "30s", |_, lease| lease)
-        .about("how long the store keeps a lock for a silent holder");
+const LEASE: Parameter<Duration> = Parameter::duration(
+    "lease",
+    lease::MIN_LEASE..=lease::MAX_LEASE,
+    "30s",
+    |_, lease| lease,
+)
+.about(
+    "how long the store keeps a lock for a silent holder; no effect where a session or connection keeps it",
+);
 
 /// The other one of the two.
 const SUCCESSION: Parameter<u32> =
     Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count)
-        .about("how many times in a row a process may hand a lock on to its own waiters");
+        .about("how many times in a row a process may hand a lock on to its own waiters; 0 where the store cannot do that");
 
 /// The URLs of a store, which are read into its options, of type `O`.
 pub struct Urls<O: 'static> {
@@ -168,15 +174,15 @@ impl<O> Urls<O> {
 pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
     let known: Vec<&'static Scheme> = known.into_iter().collect();
     let names = || format!("known: {}", scheme::scheme_names(known.iter().copied()));
-    let did_you_mean = |form: &str| format!("did you mean {form:?}?");
-    let form_of = |word: &str| {
+    let did_you_mean = |text: &str| format!("did you mean {text:?}?");
+    let near = |word: &str| {
         let word = scheme::usual_name(word);
-        nearest(word, known.iter().map(|scheme| (scheme.name(), scheme.form)))
+        nearest(word, known.iter().map(|scheme| (scheme.name(), *scheme)))
     };
     let Some((name, rest)) = url.split_once(':') else {
         let valid = match scheme::of_path(url, &known) {
             Some(meant) => did_you_mean(&meant),
-            None => form_of(url).map_or_else(names, did_you_mean),
+            None => near(url).map_or_else(names, |scheme| format!("write {}", scheme.form)),
         };
         return Err(Refusal::new("missing scheme", valid).of(url, None));
     };
@@ -188,7 +194,7 @@ pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Re
     if let Some(meant) = scheme::by_port(name, rest, &known).filter(|_| is_safe) {
         return Err(Refusal::new("missing scheme", did_you_mean(&meant)).of(url, None));
     }
-    let valid = form_of(name).filter(|_| is_safe).map_or_else(names, did_you_mean);
+    let valid = near(name).filter(|_| is_safe).map_or_else(names, |scheme| did_you_mean(scheme.name()));
     let name = if is_safe && scheme::is_word(name) { format!(" {name:?}") } else { String::new() };
     Err(Refusal::new(format!("unknown scheme{name}"), valid).of(url, None))
 }

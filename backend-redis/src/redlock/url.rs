@@ -35,16 +35,8 @@ impl RedlockOptions {
             &[Parameter::password_file()],
             RedisOptions::parameters(),
             &of_each_server(),
-            &[
-                Parameter::duration("node_timeout", Self::NODE_TIMEOUT_RANGE, "500ms", Self::node_timeout)
-                    .about("how long one server may take per round while the others are not a quorum"),
-                Parameter::flag("fair", "false", |options, fair| options.each(|server| server.fair(fair)))
-                    .about("must be false: independent servers share no queue"),
-                Parameter::number("replicas", RedisOptions::REPLICAS_RANGE, "0", |options, count| {
-                    options.each(|server| server.replicas(count))
-                })
-                .about("must be 0: a majority of the servers keeps a grant"),
-            ],
+            &[Parameter::duration("node_timeout", Self::NODE_TIMEOUT_RANGE, "500ms", Self::node_timeout)
+                .about("how long one server may take per round while the others are not a quorum")],
         ],
     };
 

@@ -191,7 +191,10 @@ fn cannot_open(path: &Path) -> String {
     let shown = path.display();
     let directory = path.parent().unwrap_or(path);
     if !directory.exists() {
-        format!("{shown} cannot be created: its directory {} does not exist; create it", directory.display())
+        format!(
+            "{shown} cannot be created: the directory {} does not exist; create it, or let tenure create it (create_directory=true)",
+            directory.display()
+        )
     } else if !directory.is_dir() {
         format!("{shown} cannot be created: {} is not a directory", directory.display())
     } else {

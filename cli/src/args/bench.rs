@@ -4,17 +4,29 @@ use super::common::number;
 use clap::ValueHint;
 use std::{path::PathBuf, time::Duration};
 
+/// What each line of the output measures.
+const WORKLOADS: &str = "\
+Workloads:
+  round trip
+      look up a name's holder, which is the smallest request
+  acquire and release
+      one task, one name; both requests are timed together
+  64 tasks, 64 names
+      the same by many tasks at once, each with its own name
+  16 tasks, one name
+      tasks compete for one lock; timed from the request to the grant
+  hand-off between two clients
+      two clients take turns; timed from the release to the next grant";
+
 /// Measure how fast a store is, compared with its smallest request
 ///
 /// Writes to the store: it acquires and releases locks whose names begin with tenure-bench/ and a random number, and
 /// touches no other name. At the end, and after Ctrl-C, it releases everything. Redis and databases remember the last
 /// token of each name, so some 70 keys or rows stay for a day.
 ///
-/// Prints a line for each of five workloads. "round trip" looks up a name's holder, which is the smallest request. One
-/// task acquires and releases a lock, both timed together. Many tasks do so at once, each with its own name. 16 tasks
-/// compete for one name, timed until the grant. Two clients hand a lock back and forth, timed from the release to the
-/// next grant. Exits with 69 if a request fails.
+/// Exits with 69 if a request fails.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = WORKLOADS)]
 pub(crate) struct Bench {
     /// Seconds for each of the five workloads, which take turns
     #[arg(long, value_name = "N", default_value = "2", value_parser = seconds, allow_hyphen_values = true)]

@@ -54,7 +54,8 @@ pub(crate) struct Run {
 ///
 /// Start `tenure elect` on each machine. One leads and runs COMMAND; the others wait. If the leader's machine dies or
 /// cannot reach the store, another machine starts COMMAND when the leader's lease expires. If COMMAND ends by itself,
-/// `tenure elect` exits with COMMAND's exit code, and another machine takes over.
+/// `tenure elect` exits with COMMAND's exit code, and another machine takes over. `tenure help exit-codes` lists the
+/// other codes.
 ///
 /// A leader that loses its term ends COMMAND as `run` does, and becomes a candidate again. COMMAND gets the election's
 /// name in TENURE_NAME and the term's number in TENURE_TOKEN. Each leader gets a greater number than the one before.

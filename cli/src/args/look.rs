@@ -50,11 +50,11 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-/// Release a lock by force, even if another client holds it
+/// Release a lock that another client holds
 ///
 /// The holder learns of the loss at its next renewal, at most a third of its lease later, and keeps working until
-/// then. If the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force, names the
-/// holder, releases nothing and exits with 64.
+/// then. If the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force,
+/// prints the holder, releases nothing and exits with 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
     /// The lock's name

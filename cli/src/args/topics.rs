@@ -43,15 +43,15 @@ pub(crate) fn urls() -> String {
     for scheme in urls::schemes() {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
-    text += "\nParameters follow a question mark: sqlite:/srv/locks.db?lease=10s&prefix=ci\n\nIf an explanation begins with \
-             stores and a colon, only these have the parameter. Each stands for all of its schemes, such as postgres for \
-             postgresql too. In passwords, write %40 for @, %23 for # and %2F for /.\n\n";
+    text += "\nIn passwords, write %40 for @, %23 for # and %2F for /.\n\nParameters follow a question mark: \
+             sqlite:/srv/locks.db?lease=10s&prefix=ci\n\nOnly the stores in parentheses have a parameter. redis stands \
+             for rediss, redis+cluster and the like too, postgres for postgresql, mysql for mariadb.\n\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
     for Parameter { name, takes, default, about, stores, .. } in &parameters {
         let everywhere = Some(stores.len()) == every_store;
-        let stores = if everywhere { String::new() } else { format!("{}: ", stores.join(", ")) };
-        let _ = writeln!(text, "  {name} [{takes}; default: {default}]\n      {stores}{about}");
+        let stores = if everywhere { "every store".to_owned() } else { stores.join(", ") };
+        let _ = writeln!(text, "  {name} ({stores})\n      {about}\n      [{takes}; default: {default}]");
     }
     text
 }

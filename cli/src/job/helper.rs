@@ -94,7 +94,9 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
     } else {
         ""
     };
-    say(&format!("cannot run {:?}: {error}{hint}", program.to_string_lossy()));
+    let is_searched = error.kind() == io::ErrorKind::NotFound && !program.as_encoded_bytes().contains(&b'/');
+    let why = if is_searched { "not found in PATH".to_owned() } else { error.to_string() };
+    say(&format!("cannot run {:?}: {why}{hint}", program.to_string_lossy()));
     ExitCode::from(exit::not_started(&error))
 }
 

@@ -23,7 +23,11 @@ fn unrunnable_command_exits_with_126_or_127() {
     let stage = Stage::new();
     fs::write(stage.path("plain"), "echo hello\n").unwrap();
     let done = stage.done(&["run", "a", "--", "no-such-command"]).expect(127);
-    assert!(done.err.starts_with("tenure: cannot run \"no-such-command\": "), "{}", done.err);
+    assert!(
+        done.err.starts_with("tenure: cannot run \"no-such-command\": not found in PATH\n"),
+        "{}",
+        done.err
+    );
     stage.done(&["run", "a", "--", "./absent"]).expect(127);
     stage.done(&["run", "a", "--", "./plain"]).expect(126);
     stage.done(&["run", "a", "--", "."]).expect(126);

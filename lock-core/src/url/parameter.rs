@@ -200,7 +200,7 @@ impl<O> Parameter<O> {
         }
         self.kind.take(options, &given).ok_or_else(|| {
             let given: String = given.chars().take(40).collect();
-            Refusal::new(format!("invalid {} {given:?}", self.name), valid())
+            Refusal::new(format!("invalid {}: {given:?}", self.name), valid())
         })
     }
 }
