@@ -141,8 +141,10 @@ fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
         Error::InvalidOption { option: "url", given, allowed, .. } => {
             Refusal::new(given, format!("write {allowed}")).of(url, scheme)
         }
-        Error::InvalidOption { option, given, allowed, .. } => {
-            Refusal::new(format!("invalid {option}: {given}"), format!("expected {allowed}")).of(url, scheme)
+        Error::InvalidOption { .. } => {
+            let text = error.to_string();
+            let (problem, valid) = text.split_once("; ").unwrap_or((&text, ""));
+            Refusal::new(problem, valid).of(url, scheme)
         }
         error => error,
     }

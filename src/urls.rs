@@ -22,6 +22,8 @@ pub struct Scheme {
     pub feature: &'static str,
     /// Where the locks live.
     pub about: &'static str,
+    /// The first scheme of its store, by which [`Parameter::stores`] names it.
+    pub store: &'static str,
 }
 
 /// One parameter of a URL: `?name=value`.
@@ -43,13 +45,16 @@ pub struct Parameter {
 /// All schemes of the stores that are built in.
 #[must_use]
 pub fn schemes() -> Vec<Scheme> {
-    let scheme = |scheme: &tenure_core::url::Scheme| Scheme {
-        name: scheme.name(),
-        form: scheme.form,
-        feature: stores::feature(scheme.name()).unwrap_or_default(),
-        about: scheme.about,
+    let of = |schemes: &'static [tenure_core::url::Scheme]| {
+        schemes.iter().map(|scheme| Scheme {
+            name: scheme.name(),
+            form: scheme.form,
+            feature: stores::feature(scheme.name()).unwrap_or_default(),
+            about: scheme.about,
+            store: schemes[0].name(),
+        })
     };
-    stores::schemes().map(scheme).collect()
+    STORES.iter().flat_map(|store| of((store.urls)().schemes)).collect()
 }
 
 /// All parameters of the stores that are built in, grouped by name.

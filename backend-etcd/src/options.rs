@@ -197,7 +197,7 @@ impl Tls {
         use etcd_client::{Certificate, Identity, TlsOptions};
 
         let pem = |option: &'static str, text: Option<Secret<String>>, what: &str| {
-            let given = if text.is_some() { "the given text" } else { "missing" };
+            let given = if text.is_some() { "the given text" } else { "" };
             let fits = text
                 .map(|Secret(text)| text)
                 .filter(|text| text.contains(&format!("-----BEGIN {what}")) || text.contains(what));

@@ -174,9 +174,9 @@ impl NatsOptions {
             (Some(certificate), Some(key)) => client = client.add_client_certificate(certificate, key),
             (None, None) => {}
             (None, _) => {
-                return Err(Error::invalid_option("tls_cert", "missing", "the certificate for tls_key"));
+                return Err(Error::invalid_option("tls_cert", "", "the certificate for tls_key"));
             }
-            (_, None) => return Err(Error::invalid_option("tls_key", "missing", "the key for tls_cert")),
+            (_, None) => return Err(Error::invalid_option("tls_key", "", "the key for tls_cert")),
         }
         let store = format!("{scheme}://{}/{}", self.hosts.join(","), self.bucket).into();
         Ok(Checked { store, addresses, bucket: self.bucket, values, client })

@@ -16,7 +16,7 @@ pub(crate) fn meaning(refusal: &Refusal) -> StoreError {
     let has = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
     let mend = if refusal.to_string().contains(METADATA) {
         // A role that the machine had may be back soon.
-        return StoreError::unavailable(format!("{said}; {NO_CREDENTIALS}"));
+        return StoreError::unavailable(format!("the machine's metadata service: {said}; {NO_CREDENTIALS}"));
     } else if has(&["RequestTimeout:"]) {
         return StoreError::unavailable(said);
     } else if has(&["NoSuchBucket"]) {

@@ -48,7 +48,7 @@ tenure_core::options! {
     /// How long a waiter goes without asking again. Each question costs a request. A dead waiter delays the others by three
     /// times as long, or 3 s if that is more, and up to two margins.
     poll: Duration = 5 s, POLL_RANGE = 50 ms..=1 min,
-        "how long a waiter goes without asking again; a dead one delays the others by three times as much";
+        "the longest time between two attempts of a waiter; one that dies delays the next by up to three times as long";
 
     /// How long an attempt to connect may take.
     connect_timeout: Duration = 5 s, CONNECT_TIMEOUT_RANGE = 10 ms..=10 min,

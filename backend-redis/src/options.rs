@@ -183,7 +183,7 @@ impl RedisOptions {
             (None, None) => return Ok(()),
             (_, Some(_)) if has_sentinels => return Ok(()),
             (Some(_), None) if has_sentinels => {
-                ("sentinel_password_file", "missing", "a file with the password of sentinel_user")
+                ("sentinel_password_file", "", "a file with the password of sentinel_user")
             }
             (Some(_), _) => ("sentinel_user", "a user", none),
             (None, Some(_)) => ("sentinel_password_file", "a file", none),
@@ -206,7 +206,7 @@ impl RedisOptions {
             }
             // A Cluster has an endpoint for each of its servers.
             Some(Target::Cluster { .. }) | None => {
-                Err(Error::invalid_option("url", "missing", "the address of a server: redis://HOST"))
+                Err(Error::invalid_option("url", "", "the address of a server: redis://HOST"))
             }
         }
     }

@@ -121,7 +121,10 @@ pub(crate) fn is_encrypted(place: &Place<'_>) -> Result<bool, Refusal> {
 
 fn server(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
     let servers = place.servers()?;
-    let [host] = servers.hosts[..] else { return Err(place.refuse("invalid host")) };
+    let [host] = servers.hosts[..] else {
+        let valid = "write redis+sentinel:, redis+cluster: or redlock: for several";
+        return Err(Refusal::new("more than one host", valid));
+    };
     let options = RedisOptions::at(Target::Server(address(place, host, PORT, tls)?));
     logged_in(options, place, servers.login, servers.path)
 }
@@ -241,10 +244,11 @@ mod tests {
             ("http://host", "unknown scheme"),
             ("redis:host", "missing host"),
             ("redis://", "missing host"),
-            ("redis://:6379", "invalid host"),
+            ("redis://:6379", "missing host"),
             ("redis://a b", "invalid host"),
-            ("redis://h1,h2", "invalid host"),
-            ("redis://[::1", "port is not a number"),
+            ("redis://h1,h2", "more than one host"),
+            ("redis://[::1", "[ without ]"),
+            ("redis://h:6379 ", "space after the port"),
             ("redis://[host]", "invalid host"),
             ("redis://host:", "invalid port"),
             ("redis://host:0", "port is not a number from 1 to 65535"),

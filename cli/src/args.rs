@@ -67,7 +67,7 @@ impl Args {
 /// The store. Without these options the environment may name it: see [`store`](crate::store).
 #[derive(Debug, clap::Args)]
 pub(crate) struct Store {
-    /// URL of the store [default: $TENURE_STORE, else a local SQLite file]
+    /// URL of the store [default: $TENURE_STORE or $TENURE_STORE_FILE, else your own SQLite file]
     #[arg(long = "store", value_name = "URL", global = true, help_heading = OF_ALL)]
     pub(crate) url: Option<String>,
     /// Read the URL from this file, to keep its password off the command line

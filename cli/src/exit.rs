@@ -136,6 +136,8 @@ pub(crate) fn explain(error: &Error) {
 /// Prints the causes of an error on stderr.
 pub(crate) fn causes(error: Option<&Error>) {
     for cause in error.into_iter().flat_map(Error::causes) {
+        // Some client libraries put it on several lines.
+        let cause = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         detail(&format!("because: {cause}"));
     }
 }
@@ -169,10 +171,17 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     } else if let Some(text) = error.to_string().strip_prefix("error: ") {
         say(&in_our_form(text));
     } else {
-        // A help text that is not read to its end is not a failure. Nothing is held yet, so this may block.
-        let _ = error.print();
+        // Nothing is held yet, so this may block.
+        return match error.print() {
+            // A help text that is not read to its end is not a failure.
+            Err(failed) if failed.kind() != io::ErrorKind::BrokenPipe => {
+                Failure::system("cannot write the help", failed).report()
+            }
+            _ if error.use_stderr() => ExitCode::from(USAGE),
+            _ => ExitCode::SUCCESS,
+        };
     }
-    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    ExitCode::from(USAGE)
 }
 
 fn has_dashes() -> bool {

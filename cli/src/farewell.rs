@@ -47,7 +47,6 @@ pub(crate) async fn farewell(
     };
     // A lost lock is not held any more.
     if stderr::volume() > Volume::Errors && !matches!(outcome, Err(Failure::Lost)) {
-        let ended = if outcome.is_ok() { "the command has ended, but " } else { "" };
         let until = match locks.capabilities().standing {
             StandingKind::Session => "its session ends".to_owned(),
             StandingKind::Lease => {
@@ -59,7 +58,13 @@ pub(crate) async fn farewell(
             Some(error) => format!(": {error}"),
         };
         let lock = if names.len() == 1 { "lock" } else { "locks" };
-        stderr::say(&format!("{ended}{lock} {} may stay held until {until}{why}", quoted(names)));
+        let lock = format!("{lock} {}", quoted(names));
+        let fact = match outcome {
+            Ok(_) => format!("the command has ended, but {lock} may stay held"),
+            Err(Failure::Lock(_)) => format!("a late request may still acquire {lock}, and hold it"),
+            Err(_) => format!("{lock} may stay held"),
+        };
+        stderr::say(&format!("{fact} until {until}{why}"));
         exit::causes(failed.as_ref());
     }
     outcome

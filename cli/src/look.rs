@@ -23,7 +23,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode, Failure> {
     if args.watch && !io::stdout().is_terminal() {
-        let text = "--watch needs a terminal, and stdout is none; run `tenure ls --json` repeatedly";
+        let text = "--watch needs a terminal, and stdout is not one; run `tenure ls --json` repeatedly";
         return Err(Failure::Usage(text.to_owned()));
     }
     let locks = store::open(store).await?;

@@ -33,9 +33,18 @@ pub(crate) const URL: &str = "TENURE_STORE";
 /// The name of a file that has it, in the environment.
 pub(crate) const FILE: &str = "TENURE_STORE_FILE";
 
-/// Opens the store.
+/// Opens the store. Refuses one that no other process shares.
 pub(crate) async fn open(given: &Store) -> Result<Locks, Failure> {
-    url(given)?.connect().await
+    shared(url(given)?.connect().await?)
+}
+
+fn shared(locks: Locks) -> Result<Locks, Failure> {
+    if locks.store() == "memory" {
+        let text = "memory: keeps locks in this process only, so they exclude no other process; use sqlite:PATH \
+                    between processes of one machine, or a server's URL between machines (see tenure help urls)";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(locks)
 }
 
 /// The first and the longest pause before an unavailable store is asked again.
@@ -61,12 +70,7 @@ pub(crate) async fn open_to_hold(
         }
         decided => (decided, wait),
     };
-    let locks = opened.map_err(|error| url.failed(error))?;
-    if locks.store() == "memory" {
-        let text = "memory: keeps locks in this process only, so they exclude no other process; use sqlite:PATH \
-                    between processes of one machine, or a server's URL between machines (see tenure help urls)";
-        return Err(Failure::Usage(text.to_owned()));
-    }
+    let locks = shared(opened.map_err(|error| url.failed(error))?)?;
     url.mention(&locks);
     Ok((locks, left))
 }

@@ -50,7 +50,7 @@ const LEASE: Parameter<Duration> = Parameter::duration(
 /// The other one of the two.
 const SUCCESSION: Parameter<u32> =
     Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count)
-        .about("how many times in a row a process may hand a lock on to its own waiters; 0 where the store cannot do that");
+        .about("how many times in a row a process may hand a lock on to its own waiters before others get it; some stores take only 0");
 
 /// The URLs of a store, which are read into its options, of type `O`.
 pub struct Urls<O: 'static> {

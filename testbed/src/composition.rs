@@ -30,7 +30,8 @@ pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
         Kind::Galera => Arc::new(Mysql::Galera(GaleraNode::default())),
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
         Kind::Etcd | Kind::EtcdCluster(_) => Arc::new(Etcd::alone()),
-        Kind::Nats | Kind::NatsCluster(_) => Arc::new(Nats::alone()),
+        Kind::Nats => Arc::new(Nats::alone()),
+        Kind::NatsCluster(_) => Arc::new(Nats::member(nats::Place::default())),
         Kind::S3 => Arc::new(S3),
     }
 }

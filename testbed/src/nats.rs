@@ -22,7 +22,7 @@ use url::Url;
 pub(crate) struct Nats(Option<Place>);
 
 /// A server's place in a cluster.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) name: String,
     /// For clients.

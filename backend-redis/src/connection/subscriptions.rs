@@ -236,7 +236,7 @@ impl Hub {
             }
             let server = self.dial.server_name();
             let error = server.explain(error);
-            tracing::warn!(server = %server.address, %error, "no wake-ups; waiters poll until the server sends them again");
+            tracing::warn!(server = %server.address, %error, "lost the connection for wake-ups; waiters poll meanwhile");
             tokio::select! {
                 () = tokio::time::sleep(pauses.after(began.elapsed())) => {}
                 () = moved => {}

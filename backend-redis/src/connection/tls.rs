@@ -36,10 +36,10 @@ impl Certificates {
         }
         match (certificate, key) {
             (Some(_), None) => {
-                Err(Error::invalid_option("tls_key", "missing", "the key of tls_cert, in PEM format"))
+                Err(Error::invalid_option("tls_key", "", "the key of tls_cert, in PEM format"))
             }
             (None, Some(_)) => {
-                Err(Error::invalid_option("tls_cert", "missing", "the certificate of tls_key, in PEM format"))
+                Err(Error::invalid_option("tls_cert", "", "the certificate of tls_key, in PEM format"))
             }
             _ => self.check_texts(),
         }

@@ -101,7 +101,7 @@ async fn connect(server: &Postgres) -> Result<PgListener, StoreError> {
         listener.listen(server.options.table.table.as_str()).await.map_err(explain)?;
         Ok(listener)
     };
-    let late = |_| StoreError::unavailable(format!("no connection within {longest:?}"));
+    let late = |_| StoreError::unavailable(format!("cannot connect and log in within {longest:?}"));
     tokio::time::timeout(longest, connecting).await.map_err(late)?
 }
 

@@ -28,9 +28,9 @@ impl PostgresOptions {
                     "whether a commit waits for the disk; with relaxed, a server crash may undo the \
                     last moments",
                 ),
-                Parameter::flag("pooler", "no pooler", Self::pooler).about(
-                    "whether the server is behind a pooler in transaction mode (true: no session features \
-                    are used) or in session mode (false)",
+                Parameter::flag("pooler", "none", Self::pooler).about(
+                    "the pooler before the server: true in transaction mode (no session features are used), false in \
+                    session mode",
                 ),
                 Parameter::checked_text(
                     "key",

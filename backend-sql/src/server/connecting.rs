@@ -18,7 +18,7 @@ pub(crate) async fn in_time<C>(
     longest: Duration,
     connecting: impl Future<Output = Result<C, StoreError>>,
 ) -> Result<C, StoreError> {
-    let late = |_| StoreError::unavailable(format!("no connection within {longest:?}"));
+    let late = |_| StoreError::unavailable(format!("cannot connect and log in within {longest:?}"));
     tokio::time::timeout(longest, connecting).await.map_err(late)?
 }
 

@@ -41,11 +41,11 @@ pub(crate) struct Run {
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
-    /// Keeps a machine whose clock is behind from repeating a short cron job: it finds the lock still held. Give a time
-    /// longer than the difference between the clocks and shorter than the interval between two runs. `tenure` exits when
-    /// COMMAND ends: the store keeps the lock, and still shows the ended process as its holder, by default labelled
-    /// `COMMAND, for at least 1m`. --at-least takes one name only, and fails with ZooKeeper, etcd, row locks and advisory
-    /// locks, which end with a session.
+    /// For short cron jobs on several machines: with --try, a machine whose clock is behind finds the lock still held and
+    /// does not repeat the job. Give more than the clocks differ and less than the interval between two runs. `tenure`
+    /// exits when COMMAND ends; the store keeps the lock, and `ls` shows the ended process as its holder, by default
+    /// labelled `COMMAND, for at least 1m`. Takes one name only. Fails with ZooKeeper, etcd, row locks and advisory locks,
+    /// where a lock ends with its session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,
 }

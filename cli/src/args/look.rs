@@ -19,6 +19,9 @@ pub(crate) struct Wait {
 ///
 /// Prints one line for each holder, sorted by name. If all locks are free, the list is empty and the exit code 0.
 /// With --waiting, the waiters for a held name follow its holders.
+///
+/// MODE is exclusive, shared, or the permits that the holder has, such as 1 of 2. PROCESS is PID@HOST. TOKEN is the
+/// fencing token. LEFT is when the lease expires unless the holder renews it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// List only names that begin with this

@@ -2,7 +2,7 @@
 //! into a terminal of any width.
 
 use std::fmt::Write;
-use tenure::urls::{self, Parameter};
+use tenure::urls::{self, Parameter, Scheme};
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes
@@ -22,8 +22,8 @@ Exit codes
   75
       the lock was not free in time, or the latch did not open. --exit-code N replaces this code
   79
-      run: the lock was lost, or --max-hold passed, and `tenure` ended the command; run, elect: the command had \
-      ended by itself, and then the lock proved to be lost
+      run: the lock was lost or --max-hold passed, so `tenure` ended the command; run, elect: the command ended by \
+      itself, but the lock had been lost before, so another holder may have worked at the same time
   126, 127
       run, elect: the command cannot be run, or was not found
   128 + n
@@ -40,18 +40,28 @@ pub(crate) fn urls() -> String {
          $TENURE_STORE_FILE. Otherwise it is this user's SQLite file on this machine: \
          $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.\n\n",
     );
-    for scheme in urls::schemes() {
+    let schemes = urls::schemes();
+    for scheme in &schemes {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
-    text += "\nIn passwords, write %40 for @, %23 for # and %2F for /.\n\nParameters follow a question mark: \
-             sqlite:/srv/locks.db?lease=10s&prefix=ci\n\nOnly the stores in parentheses have a parameter. redis stands \
-             for rediss, redis+cluster and the like too, postgres for postgresql, mysql for mariadb.\n\n";
+    text += "\nIn passwords, write %25 for %, %40 for @, %23 for #, %2F for / and %3F for ?.\n\nParameters follow a \
+             question mark: sqlite:/srv/locks.db?lease=10s&prefix=ci\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
-    for Parameter { name, takes, default, about, stores, .. } in &parameters {
-        let everywhere = Some(stores.len()) == every_store;
-        let stores = if everywhere { "every store".to_owned() } else { stores.join(", ") };
-        let _ = writeln!(text, "  {name} ({stores})\n      {about}\n      [{takes}; default: {default}]");
+    let (common, own): (Vec<_>, Vec<_>) =
+        parameters.iter().partition(|parameter| Some(parameter.stores.len()) == every_store);
+    section(&mut text, "every store", common);
+    for of_store in schemes.chunk_by(|one, next| one.store == next.store) {
+        let names: Vec<&str> = of_store.iter().map(|Scheme { name, .. }| *name).collect();
+        let own = own.iter().filter(|parameter| parameter.stores.contains(&of_store[0].store));
+        section(&mut text, &names.join(", "), own.copied());
     }
     text
+}
+
+fn section<'a>(text: &mut String, of: &str, parameters: impl IntoIterator<Item = &'a Parameter>) {
+    let _ = writeln!(text, "\nParameters of {of}\n");
+    for Parameter { name, takes, default, about, .. } in parameters {
+        let _ = writeln!(text, "  {name} [{takes}; default: {default}]\n      {about}");
+    }
 }

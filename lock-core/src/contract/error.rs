@@ -84,7 +84,7 @@ pub enum Error {
     InvalidOption {
         /// The option's name.
         option: &'static str,
-        /// The value that was given.
+        /// The value that was given; empty if the option is missing.
         given: String,
         /// Which values are valid: the message puts "expected" before it.
         allowed: String,
@@ -287,6 +287,9 @@ impl fmt::Display for Error {
                 }
             }
             Self::InvalidName(invalid) => write!(f, "{invalid}"),
+            Self::InvalidOption { option, given, allowed } if given.is_empty() => {
+                write!(f, "missing {option}; expected {allowed}")
+            }
             Self::InvalidOption { option, given, allowed } => {
                 write!(f, "invalid {option}: {given}; expected {allowed}")
             }

@@ -92,8 +92,14 @@ impl fmt::Display for Holder {
             None if place.is_empty() => f.write_str("an unknown holder")?,
             None => f.write_str(&place)?,
         }
-        let Some(age) = self.age else { return Ok(()) };
-        write!(f, " for {}", humantime::format_duration(Duration::from_secs(age.as_secs())))
+        if let Some(age) = self.age {
+            write!(f, " for {}", humantime::format_duration(Duration::from_secs(age.as_secs())))?;
+        }
+        match self.mode {
+            Mode::Exclusive => Ok(()),
+            Mode::Shared => f.write_str(", as a reader"),
+            Mode::Permit { take, of } => write!(f, ", with {take} of {of} permits"),
+        }
     }
 }
 

@@ -201,7 +201,10 @@ impl Unfinished {
             if !error.is_unavailable() || self.until.has_passed() {
                 return Err(store.failed(Operation::Releasing(grant.name.clone()), error));
             }
-            tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "the lock could not be released yet; trying again");
+            // After a loss, the release only tells the store sooner than the lease does.
+            if self.hold.loss().is_none() {
+                tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "the lock could not be released yet; trying again");
+            }
             pauses.pause().await;
         }
     }

@@ -5,7 +5,7 @@ use crate::contract::Name;
 use std::{ops::RangeInclusive, time::Duration};
 
 /// The file of a password, in words.
-const PRIVATE: &str = "a file that only its owner may read";
+const PRIVATE: &str = "a file that other users may not read";
 
 /// One parameter of a URL, `?name=value`, that changes options of type `O`.
 ///
