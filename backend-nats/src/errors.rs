@@ -68,10 +68,13 @@ pub(crate) fn not_connected(error: async_nats::ConnectError) -> StoreError {
     use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation, ServerParse, TimedOut, Tls};
 
     match error.kind() {
-        Authentication | AuthorizationViolation | ServerParse | Tls => StoreError::failed(error),
+        Authentication | AuthorizationViolation | ServerParse => StoreError::failed(error),
         TimedOut => StoreError::unavailable("no server answered in time"),
         kind => {
             let why = error.source().map_or_else(|| kind.to_string(), ToString::to_string);
+            if kind == Tls || why.to_ascii_lowercase().contains("certificate") {
+                return StoreError::failed(format!("{why}; check the files of tls_ca, tls_cert and tls_key"));
+            }
             StoreError::unavailable(format!("no connection: {why}"))
         }
     }

@@ -164,8 +164,12 @@ impl NatsOptions {
                 )
             })?;
         }
+        let files = [("tls_ca", &self.tls_ca), ("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)];
         if self.tls {
             client = client.require_tls(true);
+        } else if let Some((option, _)) = files.into_iter().find(|(_, file)| file.is_some()) {
+            let allowed = "none: it has no effect without TLS (nats+tls:)";
+            return Err(Error::invalid_option(option, "a file", allowed));
         }
         if let Some(file) = self.tls_ca {
             client = client.add_root_certificates(file);

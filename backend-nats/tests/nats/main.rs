@@ -4,6 +4,7 @@ mod bucket;
 mod page;
 mod rights;
 mod server;
+mod tls;
 
 use std::{future::Future, sync::Arc, time::Duration};
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name, Release};
