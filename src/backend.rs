@@ -59,8 +59,8 @@ pub async fn open(url: impl AsRef<str>) -> Result<Arc<dyn Backend>, Error> {
 ///
 /// # Errors
 ///
-/// Those of [`connect`](crate::connect), and [`Error::InvalidOption`] for a prefix that is too long or contains control
-/// characters.
+/// Those of [`connect`](crate::connect), which may be about the prefix too, and [`Error::InvalidOption`] for one that is
+/// too long or contains control characters.
 pub async fn open_in(url: impl AsRef<str>, namespace: &str) -> Result<Arc<dyn Backend>, Error> {
     let url = url.as_ref();
     drop(opening(url)?);

@@ -138,6 +138,7 @@ pub(crate) fn opening(url: &str) -> Result<Opening, Error> {
 /// The error about an option, which is from this URL: a store checks some only when it is opened.
 fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
     match error {
+        Error::InvalidOption { option: "environment", .. } => error,
         Error::InvalidOption { option: "url", given, allowed, .. } => {
             Refusal::new(given, format!("write {allowed}")).of(url, scheme)
         }

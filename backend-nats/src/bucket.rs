@@ -43,6 +43,8 @@ const OPERATION: &str = "KV-Operation";
 const ROUND_TRIP: Duration = Duration::from_millis(250);
 /// How many revisions of a list are read at once.
 const CHUNK: usize = 1000;
+/// How often a list may find later revisions at its end.
+const ENDS: usize = 1000;
 /// How soon a waiter looks again for a revision that was published; later pauses are up to eight times as long.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -221,8 +223,7 @@ impl Bucket {
     /// Every key below the prefix that has not been removed.
     ///
     /// Revisions come in their order, and a key's last one is newer than all before. So the keys are as they were at one
-    /// instant once the last revision of all has come, and is still the last. The server sends revisions faster than
-    /// clients write them, so the list ends; each answer has its own time limit.
+    /// instant once the last revision of all has come, and is still the last. Each answer has its own time limit.
     async fn all(&self) -> Result<HashMap<String, (String, u64)>, StoreError> {
         let link = self.link().await?.half_as_patient();
         match self.walk(&link).await {
@@ -245,8 +246,8 @@ impl Bucket {
         let messages = link.ask(consumer.messages()).await?.map_err(|error| unanswered(error, None))?;
         // Waits once for all that have come meanwhile.
         let mut messages = messages.ready_chunks(CHUNK);
-        let mut chunk = Vec::new().into_iter();
-        loop {
+        let (mut chunk, mut ends) = (Vec::new().into_iter(), 0);
+        while ends < ENDS {
             let Some(message) = chunk.next() else {
                 let next = async { Ok::<_, Infallible>(messages.next().await) };
                 let Ok(next) = link.ask(next).await?;
@@ -277,11 +278,12 @@ impl Bucket {
                     return Ok(found);
                 }
                 match self.last(link, &self.keys.all()).await? {
-                    Some(later) if revision < later.sequence => last = later,
+                    Some(later) if revision < later.sequence => (last, ends) = (later, ends + 1),
                     _ => return Ok(found),
                 }
             }
         }
+        Err(StoreError::unavailable("clients write faster than the list can be read"))
     }
 
     /// Creates the bucket again, which was lost with its servers' data.
@@ -356,9 +358,9 @@ impl RecordStore for Bucket {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<u64>)>, StoreError> {
-        // First, so that a new client reads the list once.
-        let ((), now) = self.clock.timed(|| async { Ok(()) }, || self.probe()).await?;
         let all = self.all().await?;
+        // Afterwards, because a long list is that of its end; and a new client reads it once.
+        let ((), now) = self.clock.timed(|| async { Ok(()) }, || self.probe()).await?;
         let below = all.into_iter().filter(|(key, _)| key.starts_with(prefix));
         Ok(below.map(|(key, (text, version))| (key, Stored { text: Some(text), version, now })).collect())
     }

@@ -5,6 +5,7 @@ use crate::{
     options::Checked,
 };
 use async_nats::{Client, Event, connection::State, jetstream};
+use rustls::crypto::{CryptoProvider, ring};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -55,6 +56,7 @@ impl Link {
                 }
             }
         });
+        choose_cryptography();
         let addresses = options.addresses.clone();
         let connecting = runtime.spawn(async move { client.connect(addresses).await });
         let client = connecting.await.map_err(StoreError::unavailable)?.map_err(not_connected)?;
@@ -119,5 +121,14 @@ impl Link {
 
     fn number(&self) -> u64 {
         self.client.statistics().connects.load(Ordering::Relaxed)
+    }
+}
+
+/// The client uses the process's default crypto provider, and panics if there are two and no default. A provider that the
+/// program has chosen stays.
+fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // An error means that another thread has just installed one.
+        let _ = ring::default_provider().install_default();
     }
 }

@@ -166,7 +166,10 @@ impl ObjectOptions {
             name.extend(["/", segment]);
         }
         if !endpoint.is_empty() {
-            check_endpoint(&endpoint)?;
+            let allowed = format!("{ENDPOINT} in AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL");
+            check_endpoint(&endpoint).map_err(|_| {
+                Error::invalid_option("environment", "the endpoint is not an address", allowed)
+            })?;
             name.extend(["?endpoint=", &endpoint]);
         }
         let client = ClientOptions::new()
@@ -183,6 +186,8 @@ impl ObjectOptions {
     }
 }
 
+const ENDPOINT: &str = "https://HOST[:PORT] or http://HOST[:PORT]";
+
 /// Of another form, the client would panic, or send a password in it.
 fn check_endpoint(endpoint: &str) -> Result<(), Error> {
     let is_address = |url: Url| {
@@ -194,5 +199,5 @@ fn check_endpoint(endpoint: &str) -> Result<(), Error> {
         return Ok(());
     }
     // No part of it is repeated: it may be a password.
-    Err(Error::invalid_option("endpoint", "not an address", "https://HOST[:PORT] or http://HOST[:PORT]"))
+    Err(Error::invalid_option("endpoint", "not an address", ENDPOINT))
 }

@@ -201,7 +201,7 @@ mod tls {
         let Some(file) = file else {
             return Err(Error::invalid_option(
                 option,
-                "missing",
+                "",
                 format!("{option}=FILE in the URL, a file in PEM format"),
             ));
         };

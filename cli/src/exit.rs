@@ -137,7 +137,7 @@ pub(crate) fn explain(error: &Error) {
 pub(crate) fn causes(error: Option<&Error>) {
     for cause in error.into_iter().flat_map(Error::causes) {
         // Some client libraries put it on several lines.
-        let cause = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let cause = cause.split_whitespace().collect::<Vec<_>>().join(" ");
         detail(&format!("because: {cause}"));
     }
 }
@@ -174,8 +174,8 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
         // Nothing is held yet, so this may block.
         return match error.print() {
             // A help text that is not read to its end is not a failure.
-            Err(failed) if failed.kind() != io::ErrorKind::BrokenPipe => {
-                Failure::system("cannot write the help", failed).report()
+            Err(failed) if !error.use_stderr() && failed.kind() != io::ErrorKind::BrokenPipe => {
+                Failure::system("cannot write to stdout", failed).report()
             }
             _ if error.use_stderr() => ExitCode::from(USAGE),
             _ => ExitCode::SUCCESS,

@@ -61,7 +61,9 @@ pub(crate) async fn farewell(
         let lock = format!("{lock} {}", quoted(names));
         let fact = match outcome {
             Ok(_) => format!("the command has ended, but {lock} may stay held"),
-            Err(Failure::Lock(_)) => format!("a late request may still acquire {lock}, and hold it"),
+            Err(Failure::Lock(_) | Failure::Chosen(..)) => {
+                format!("a late request may still acquire {lock}, and hold it")
+            }
             Err(_) => format!("{lock} may stay held"),
         };
         stderr::say(&format!("{fact} until {until}{why}"));

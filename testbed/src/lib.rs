@@ -24,6 +24,7 @@
 //! | a clock for a store in files | [`OwnClock`] |
 //! | ports for a server that a test starts by itself | [`free_port`], [`free_ports`] |
 //! | the end of one session of ZooKeeper | [`end_session`] |
+//! | a certificate for a server that a test starts by itself | [`certify`] |
 //! | another project's client, in Python | [`python`](fn@python) |
 //!
 //! # Reading the code
@@ -33,7 +34,7 @@
 //! | layer | files of `src` |
 //! |---|---|
 //! | the fault run as a program (the feature *faults*) | `bin/tenure-conformance` |
-//! | what tests have | `server`, `member`, `python` |
+//! | what tests have | `server`, `member`, `python`, `certificate` |
 //! | how it is found | `find` |
 //! | how it is hurt | `sabotage` |
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble`, `etcd_cluster`, `nats_cluster` |
@@ -46,6 +47,7 @@
 
 mod admin;
 mod assembly;
+mod certificate;
 mod cleanup;
 mod clock;
 mod composition;
@@ -89,6 +91,7 @@ mod way;
 mod zookeeper;
 mod zookeeper_ensemble;
 
+pub use certificate::certify;
 pub use clock::OwnClock;
 pub use kind::Kind;
 pub use member::Member;

@@ -6,9 +6,10 @@ use crate::{
     until,
 };
 use etcd_client::{Client, ConnectOptions, Permission, PermissionType, RoleRevokePermissionOptions};
-use std::{fs, path::Path, process::Command};
+use std::{fs, process::Command};
 use tenure_core::{Backend, Error};
 use tenure_etcd::{EtcdBackend, EtcdOptions};
+use tenure_testbed::certify;
 
 /// The error with its causes, as a person reads it.
 fn said(error: &dyn std::error::Error) -> String {
@@ -94,19 +95,6 @@ async fn login_is_renewed_when_users_change() {
 async fn password_without_users_is_refused() {
     let Some(server) = Server::start() else { return };
     refused(server.options().user("me", "secret"), "authentication is not enabled").await;
-}
-
-/// A certificate for this machine, signed by itself.
-fn certify(directory: &Path, name: &str) {
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
-        .args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")])
-        .current_dir(directory)
-        .output()
-        .expect("openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 #[tokio::test]

@@ -1,22 +1,9 @@
 //! TLS, and certificates of clients.
 
 use crate::{RELEASED, claim, granted, server::Server};
-use std::{path::Path, process::Command};
 use tenure_core::{Backend, Error};
 use tenure_nats::{NatsBackend, NatsOptions};
-
-/// A certificate for this machine, signed by itself.
-fn certify(directory: &Path, name: &str) {
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
-        .args(["-subj", &format!("/CN={name}"), "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")])
-        .current_dir(directory)
-        .output()
-        .expect("openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-}
+use tenure_testbed::certify;
 
 #[tokio::test]
 async fn both_sides_need_a_certificate_that_the_other_trusts() {

@@ -15,6 +15,7 @@ use tenure_conformance::{
 };
 use tenure_core::{Backend, Error, Locks};
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
+use tenure_testbed::certify;
 
 /// A certificate and its key.
 struct Certificate {
@@ -25,14 +26,7 @@ impl Certificate {
     /// For this machine by name and by number, signed by itself.
     fn make() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
-            .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
-            .current_dir(directory.path())
-            .output()
-            .expect("openssl");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        certify(directory.path(), "localhost");
         Self { directory }
     }
 
@@ -42,7 +36,7 @@ impl Certificate {
 
     /// The parameters of a URL for a client that trusts this certificate, and presents it too if it has to.
     fn parameters(&self, presents: bool) -> String {
-        let (cert, key) = (self.path("cert.pem"), self.path("key.pem"));
+        let (cert, key) = (self.path("localhost.pem"), self.path("localhost.key"));
         let identity = format!("&tls_cert={cert}&tls_key={key}");
         format!("?tls_ca={cert}{}", if presents { &identity } else { "" })
     }
@@ -51,9 +45,9 @@ impl Certificate {
     fn settings(&self, port: u16) -> Vec<(&'static str, String)> {
         vec![
             ("tls-port", port.to_string()),
-            ("tls-cert-file", self.path("cert.pem")),
-            ("tls-key-file", self.path("key.pem")),
-            ("tls-ca-cert-file", self.path("cert.pem")),
+            ("tls-cert-file", self.path("localhost.pem")),
+            ("tls-key-file", self.path("localhost.key")),
+            ("tls-ca-cert-file", self.path("localhost.pem")),
         ]
     }
 

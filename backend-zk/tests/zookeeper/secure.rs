@@ -7,10 +7,10 @@ use crate::{
     server::ONE,
     special::{self, Special},
 };
-use std::{fs, path::Path, process::Command};
+use std::fs;
 use tempfile::TempDir;
 use tenure_core::{Error, Locks};
-use tenure_testbed::free_port;
+use tenure_testbed::{certify, free_port};
 use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::{
     io::copy_bidirectional,
@@ -89,29 +89,6 @@ impl Secure {
     fn encrypted(&self) -> ZkOptions {
         ZkOptions::new([&self.encrypted]).tls(&self.authority)
     }
-}
-
-/// A certificate for this machine, signed by itself.
-fn certify(directory: &Path, name: &str) {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            &format!("/CN={name}"),
-        ])
-        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")])
-        .current_dir(directory)
-        .output()
-        .expect("openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// The error about servers that open no session, which comes before the end of the time to connect.

@@ -95,7 +95,11 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
         ""
     };
     let is_searched = error.kind() == io::ErrorKind::NotFound && !program.as_encoded_bytes().contains(&b'/');
-    let why = if is_searched { "not found in PATH".to_owned() } else { error.to_string() };
+    // A script without its interpreter is not found either.
+    let is_there = |directory: PathBuf| directory.join(&program).exists();
+    let is_in_path = env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(is_there));
+    let is_nowhere = is_searched && !is_in_path;
+    let why = if is_nowhere { "not found in PATH".to_owned() } else { error.to_string() };
     say(&format!("cannot run {:?}: {why}{hint}", program.to_string_lossy()));
     ExitCode::from(exit::not_started(&error))
 }

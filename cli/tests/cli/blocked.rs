@@ -74,6 +74,7 @@ fn failing_stderr_changes_no_exit_code() {
     for stderr in stderrs {
         let end = |args: &[&str]| Running::start_on(stderr(), &mut stage.tenure(args)).end();
         end(&["--store", "ftp://h", "run", "a", "--", "true"]).expect(64);
+        end(&[]).expect(64);
         end(&["run", "a", "--", "sh", "-c", "exit 3"]).expect(3);
         let run = ["run", "a", "--max-hold", "300ms", "--", "sleep", "1000"];
         end(&run).expect(79);

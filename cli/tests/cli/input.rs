@@ -92,7 +92,9 @@ fn urls() {
 /// Its locks exclude no other process.
 #[test]
 fn memory_store_is_refused_for_a_command() {
-    let commands: [&[&str]; 4] = [
+    let commands: [&[&str]; 6] = [
+        &["ls"],
+        &["release", "a", "--force"],
         &["run", "a", "--", "echo", "never"],
         &["elect", "a", "--", "echo", "never"],
         &["wait", "a"],

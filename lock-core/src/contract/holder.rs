@@ -78,7 +78,8 @@ impl Holder {
     }
 }
 
-/// Label, process, machine and how long already, as far as they are known: `backup.sh (4321@web1) for 3m 12s`.
+/// Label, process, machine and how long already, as far as they are known, and the mode unless it is exclusive:
+/// `backup.sh (4321@web1) for 3m 12s, as a reader`.
 ///
 /// Other programs may have written anything into the store, so control characters are escaped.
 impl fmt::Display for Holder {
@@ -181,6 +182,10 @@ mod tests {
         assert_eq!(info(Some("a\u{1b}[2J\u{202e}"), "b\n", 0), r"a\u{1b}[2J\u{202e} (b\u{a})");
         let since = Holder::of(name()).since(SystemTime::UNIX_EPOCH, Duration::from_millis(192_700));
         assert_eq!(since.to_string(), "an unknown holder for 3m 12s");
+        assert_eq!(since.mode(Mode::Shared).to_string(), "an unknown holder for 3m 12s, as a reader");
+        let [take, of] = [1, 2].map(|number| std::num::NonZeroU32::new(number).unwrap());
+        let permit = Holder::of(name()).mode(Mode::Permit { take, of });
+        assert_eq!(permit.to_string(), "an unknown holder, with 1 of 2 permits");
     }
 
     #[test]

@@ -66,10 +66,11 @@ impl Waiter {
     }
 }
 
-/// Worded like a [`Holder`]: `backup.sh (4321@web1) for 3m 12s`.
+/// Worded like a [`Holder`], without the mode: `backup.sh (4321@web1) for 3m 12s`.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&Holder::from(self.clone()), f)
+        // It has no permit yet, and reads nothing.
+        fmt::Display::fmt(&Holder::from(self.clone()).mode(Mode::Exclusive), f)
     }
 }
 

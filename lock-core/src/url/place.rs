@@ -122,14 +122,17 @@ impl<'a> Place<'a> {
             // The colons within [::1] do not begin a port.
             let name = host.rfind(']').map_or(0, |bracket| bracket + 1);
             let port = host[name..].split_once(':').map_or("", |(_, port)| port);
-            if host.starts_with(':') {
-                return Err(self.refuse("missing host"));
-            }
-            if host.starts_with('[') && name == 0 {
+            // Otherwise this may be the part of a password before a slash.
+            let (number, has_login) = (port.trim_end_matches(' '), text.contains('@'));
+            if !has_login && host.starts_with('[') && name == 0 {
                 return Err(self.refuse("[ without ]"));
             }
-            if port.ends_with(' ') {
-                return Err(Refusal::new("space after the port", "remove it"));
+            if !has_login && number.bytes().all(|byte| byte.is_ascii_digit()) {
+                if host.starts_with(':') {
+                    return Err(self.refuse("missing host"));
+                } else if number != port {
+                    return Err(Refusal::new("space after the port", "remove it"));
+                }
             }
             let valid = format!("write {}, and percent-encode a password", self.scheme.form);
             if !port.bytes().all(|byte| byte.is_ascii_digit()) {
