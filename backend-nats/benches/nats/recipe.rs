@@ -3,7 +3,8 @@
 use crate::beside_recipe::Recipe;
 use async_nats::jetstream::{
     self,
-    kv::{Config, CreateErrorKind, Operation, Store},
+    kv::{CreateErrorKind, Operation, Store},
+    stream,
 };
 use futures_util::StreamExt;
 use std::path::Path;
@@ -30,9 +31,19 @@ impl Recipe for Nats {
     }
 
     async fn connect(address: &str) -> Option<Self> {
-        let client = async_nats::connect(address).await.ok()?;
-        let config = Config { bucket: "bare".to_owned(), ..Config::default() };
-        jetstream::new(client).create_key_value(config).await.ok().map(Self)
+        let context = jetstream::new(async_nats::connect(address).await.ok()?);
+        // The client cannot read what NATS 2.9 answers to `create_key_value`.
+        let config = stream::Config {
+            name: "KV_bare".to_owned(),
+            subjects: vec!["$KV.bare.>".to_owned()],
+            max_messages_per_subject: 1,
+            discard: stream::DiscardPolicy::New,
+            allow_rollup: true,
+            allow_direct: true,
+            ..stream::Config::default()
+        };
+        context.get_or_create_stream(config).await.ok()?;
+        context.get_key_value("bare").await.ok().map(Self)
     }
 
     async fn acquire(&mut self, lock: &str) -> String {
