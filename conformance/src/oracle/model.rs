@@ -35,6 +35,8 @@ pub(super) struct Model {
     forced: BTreeSet<ClaimId>,
     /// Where attempts collide, a forced release may end a part of a claim that is granted afterwards.
     forced_names: BTreeSet<Name>,
+    /// Where attempts collide, a minority of the servers may keep the vote of a refused attempt for a while.
+    refused_names: BTreeSet<Name>,
     rules: Rules,
 }
 
@@ -67,6 +69,7 @@ impl Model {
             withdrawn: BTreeSet::new(),
             forced: BTreeSet::new(),
             forced_names: BTreeSet::new(),
+            refused_names: BTreeSet::new(),
             rules,
         }
     }
@@ -188,6 +191,9 @@ impl Model {
         }
         // If several names are refused, the store gives the reason of any.
         if !refusals.is_empty() {
+            if self.rules.collides {
+                self.refused_names.extend(claims.iter().map(|claim| claim.name.clone()));
+            }
             return match answer {
                 Some(Answer::Busy) => claims.len() > 1 || refusals[0][0],
                 Some(Answer::Disagrees) => refusals.iter().any(|[_, disagrees]| *disagrees),
@@ -307,12 +313,15 @@ impl Model {
     }
 
     /// Whether a store may give this cause. One that cannot tell says that the lease has expired; of several servers, those
-    /// that answer first may know only who holds the name now. In sessions, the client may know more than the record,
+    /// that answer first may know only who holds the name now, or has just tried to. In sessions, the client may know more than the record,
     /// and the store less.
     fn may_tell(&self, grant: &Grant, told: LossCause, why: LossCause) -> bool {
         let may_be_forced = self.forced.contains(&grant.claim) || self.forced_names.contains(&grant.name);
         let is_forced = told == LossCause::Forced && may_be_forced;
-        let is_taken = || told == LossCause::TakenOver && self.rules.collides && self.is_held(&grant.name);
+        let is_taken = || {
+            let by_some = self.is_held(&grant.name) || self.refused_names.contains(&grant.name);
+            told == LossCause::TakenOver && self.rules.collides && by_some
+        };
         told == why || told == LossCause::Expired || is_forced || self.rules.in_sessions || is_taken()
     }
 
