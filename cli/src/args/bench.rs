@@ -4,7 +4,7 @@ use super::common::number;
 use clap::ValueHint;
 use std::{path::PathBuf, time::Duration};
 
-/// What each line of the output measures.
+/// The workloads, in the order of the output's lines.
 const WORKLOADS: &str = "\
 Workloads:
   round trip

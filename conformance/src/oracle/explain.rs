@@ -109,7 +109,7 @@ fn is_excused(history: &History, rules: Rules, call: usize, answer: &Answer) -> 
 mod tests {
     use super::*;
     use std::{sync::Arc, time::Duration};
-    use tenure_core::{Claim, ClaimId, Grant, HolderInfo, Moment, Name, Release, Token};
+    use tenure_core::{Claim, ClaimId, Grant, HolderInfo, LossCause, Moment, Name, Release, Token};
 
     fn claim() -> Claim {
         Claim {
@@ -213,6 +213,23 @@ mod tests {
             history.end(later, granted(2));
             let explained = explain(&history, Rules { collides, ..Rules::default() }).is_ok();
             assert_eq!(explained, collides && attempt == Some(Shared), "{collides} {attempt:?}");
+        }
+    }
+
+    #[test]
+    fn takeover_of_a_free_name_is_excused_only_after_a_refused_attempt_that_collides() {
+        for (collides, is_refused) in [(true, true), (true, false), (false, true)] {
+            let (mut history, one) = held(Mode::Exclusive);
+            let Request::Release(held) = grant(&one, 1) else { unreachable!("it is a release") };
+            if is_refused {
+                tries(&mut history, Answer::Busy);
+            }
+            let release = history.begin(0, Request::Release(held.clone()));
+            history.end(release, released());
+            let renewal = history.begin(0, Request::Renew(held));
+            history.end(renewal, Answer::Lost(LossCause::TakenOver));
+            let explained = explain(&history, Rules { collides, ..Rules::default() }).is_ok();
+            assert_eq!(explained, collides && is_refused, "{collides} {is_refused}");
         }
     }
 
