@@ -25,6 +25,12 @@ pub(crate) enum Outcome {
     },
 }
 
+impl Outcome {
+    pub(crate) fn is_split(&self) -> bool {
+        matches!(self, Self::Refused { split: true, .. })
+    }
+}
+
 /// A server's answer during an attempt.
 enum Word {
     Vote(Result<Vote, Failure>),

@@ -1,6 +1,6 @@
 //! Locks held by a majority of servers.
 
-use super::{attempt::Outcome, options::RedlockOptions, voters::Voters};
+use super::{options::RedlockOptions, voters::Voters};
 use crate::{server::RENEW_BATCH, timing::ASK_AGAIN};
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
@@ -127,10 +127,7 @@ impl Backend for RedlockBackend {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        Ok(match self.voters().attempt(claim).await? {
-            Outcome::Granted(grant) => Attempt::Granted(grant),
-            Outcome::Refused { free_in, .. } => Attempt::Busy { expires_in: free_in },
-        })
+        self.voters().try_acquire(claim).await
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {

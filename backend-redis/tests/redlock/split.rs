@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use tenure_conformance::{proxy::Proxy, saboteur::Direction, with_stopped_clock};
-use tenure_core::{Backend, Locks};
+use tenure_core::{Attempt, Backend, Locks};
 use tenure_redis::RedlockBackend;
 
 /// How much longer the way to the far servers is: time enough to take the near ones meanwhile.
@@ -86,4 +86,25 @@ async fn holder_without_one_server_splits_no_votes() {
         assert!(granted.token > held.token, "round {round}");
         other.release(&granted).await.unwrap();
     }
+}
+
+/// Two holders of a minority each: the leftovers of attempts that have ended. They may be gone in a moment, so the try
+/// does not report a holder that nobody is.
+#[tokio::test]
+async fn try_is_repeated_while_votes_are_split() {
+    let nodes = Nodes::start(3).await;
+    let backend = nodes.patient().await;
+    let mut votes = Vec::new();
+    for second_holder in ["x", "y"] {
+        for (node, holder) in [(0, "x"), (1, second_holder)] {
+            nodes.tell::<()>(node, &["SET", "tenure:a", holder, "PX", "600000"]);
+        }
+        let before = nodes.calls(2, "set");
+        let answer = backend.try_acquire(&claim("a")).await.unwrap();
+        assert!(matches!(answer, Attempt::Busy { .. }), "{answer:?}");
+        until("the last vote is withdrawn", || nodes.calls(2, "set") > before && !nodes.has_key(2, "a"))
+            .await;
+        votes.push(nodes.calls(2, "set") - before);
+    }
+    assert!(votes[1] >= votes[0] * 2, "the third server wrote {votes:?} times");
 }
