@@ -112,8 +112,8 @@ impl Lock {
     /// then. So a short job that several machines start by their clocks runs once, although their clocks differ.
     /// `ShedLock` calls this `lockAtLeastFor`.
     ///
-    /// The [lease](Self::lease) is at least as long, so that this also holds for a holder that dies. A release by force
-    /// frees the lock at once.
+    /// The store's lease is at least as long, so that this also holds for a holder that dies; it is renewed as often as
+    /// the [lease](Self::lease) asks. A release by force frees the lock at once.
     ///
     /// For one name at a time: a [`LockSet`](crate::LockSet) of several refuses it. A store whose grants end with a session
     /// refuses it too, with [`Error::Unsupported`].
@@ -256,7 +256,11 @@ impl Lock {
         if hold_at_least.is_some() && client.store.capabilities().standing == StandingKind::Session {
             return Err(client.store.unsupported(Capability::HoldingAtLeast));
         }
-        let lease = lease.max(hold_at_least.unwrap_or_default());
+        // The store keeps a name that must stay held for longer. A loss is to be noticed as soon as without that.
+        let (lease, pace) = match hold_at_least {
+            Some(shortest) => (lease.max(shortest), lease),
+            None => (lease, lease::MAX_LEASE),
+        };
         let holder = match self.label.clone().map(HolderInfo::check_label).transpose()? {
             None => Arc::clone(&client.here),
             label => Arc::new(HolderInfo { label, ..(*client.here).clone() }),
@@ -270,7 +274,7 @@ impl Lock {
             let holder = Arc::clone(&holder);
             Terms { lease, holder, successors }
         });
-        let options = HoldOptions { owner, renews, max_hold, hold_at_least, terms, callers };
+        let options = HoldOptions { owner, renews, pace, max_hold, hold_at_least, terms, callers };
         Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, options, holder })
     }
 }

@@ -85,6 +85,8 @@ enum State {
 pub(crate) struct HoldOptions {
     pub(crate) owner: Option<Owner>,
     pub(crate) renews: bool,
+    /// The lease by which it is renewed, if the store keeps it for longer.
+    pub(crate) pace: Duration,
     pub(crate) max_hold: Option<Duration>,
     /// How long the store keeps the name at least, even if it is released sooner.
     pub(crate) hold_at_least: Option<Duration>,
@@ -109,7 +111,7 @@ impl Holding {
         let now = Moment::now();
         let timing = match &grant.standing {
             Standing::Lease { sent, stands } => {
-                Timing::leased(grant.lease, *sent, *stands, options.renews, now)
+                Timing::leased(grant.lease, *sent, *stands, options.renews, options.pace, now)
             }
             Standing::Session(liveness) if liveness.loss().is_some() => return Err(seat),
             Standing::Session(liveness) => Timing::kept(grant.lease, liveness.deadline()),

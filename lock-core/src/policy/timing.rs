@@ -21,6 +21,8 @@ pub(crate) struct Timing {
     /// The lease that was last asked for.
     lease: Duration,
     renews: bool,
+    /// Renewals come as often as those of a lease of this length, if the lease itself is longer.
+    pace: Duration,
     deadline: Moment,
     /// The lease that the deadline counts on: no longer than any that may still be carried out.
     trusted: Duration,
@@ -52,12 +54,26 @@ impl Timing {
     /// For a lease that was requested at `sent`, and lasts for `stands` until it is renewed.
     ///
     /// A lease that was handed over, or came so late that its renewal is due, is always renewed.
-    pub(crate) fn leased(lease: Duration, sent: Moment, stands: Duration, renews: bool, now: Moment) -> Self {
-        let due = sent + lease::renewal_period(stands);
+    pub(crate) fn leased(
+        lease: Duration,
+        sent: Moment,
+        stands: Duration,
+        renews: bool,
+        pace: Duration,
+        now: Moment,
+    ) -> Self {
+        let due = sent + lease::renewal_period(stands.min(pace));
         let provisional = now >= due || stands < lease;
         let renew_at = (renews || provisional).then_some(due);
         let deadline = lease::deadline(sent, stands);
-        Self { renews, trusted: stands.min(lease), renew_at, provisional, ..Self::kept(lease, deadline) }
+        Self {
+            renews,
+            pace,
+            trusted: stands.min(lease),
+            renew_at,
+            provisional,
+            ..Self::kept(lease, deadline)
+        }
     }
 
     /// For a grant that a session keeps: it is not renewed here.
@@ -65,6 +81,7 @@ impl Timing {
         Self {
             lease,
             renews: false,
+            pace: lease,
             deadline,
             trusted: lease,
             renew_at: None,
@@ -104,9 +121,13 @@ impl Timing {
         self.renew_at.is_some_and(|due| now >= due)
     }
 
+    fn period(&self) -> Duration {
+        lease::renewal_period(self.trusted.min(self.pace))
+    }
+
     /// Whether a renewal is due, or so nearly due that it may share a batch.
     pub(crate) fn wants_renewal(&self, now: Moment) -> bool {
-        self.is_due(now + lease::renewal_slack(self.trusted))
+        self.is_due(now + lease::renewal_slack(self.trusted.min(self.pace)))
     }
 
     /// How long a renewal that is sent now may take before another one is: never longer than its own lease allows.
@@ -137,7 +158,7 @@ impl Timing {
         self.lease = lease;
         let ticket = self.send(lease, sent);
         // A shorter lease, if it is carried out and never answered, is to be renewed in time.
-        let soon = sent + lease::renewal_period(self.trusted);
+        let soon = sent + self.period();
         self.renew_at = self.renew_at.map(|due| due.min(soon));
         ticket
     }
@@ -173,7 +194,7 @@ impl Timing {
         if self.provisional && !self.is_crossed() {
             self.plan(now);
         } else if counts || self.renew_at.is_none() {
-            self.plan(sent + lease::renewal_period(self.trusted));
+            self.plan(sent + self.period());
         }
     }
 

@@ -402,7 +402,7 @@ async fn hold_at_least_is_not_extended_by_a_late_renewal() {
     let (memory, way, second) = (Memory::new(), Duration::from_mins(5), Duration::from_secs(1));
     let locks = Locks::new(Slow { memory: memory.clone(), way: Mutex::new(Some(way)) });
     let began = Instant::now();
-    let guard = locks.lock("a").hold_at_least(HOUR).acquire().await.unwrap();
+    let guard = locks.lock("a").lease(HOUR).hold_at_least(HOUR).acquire().await.unwrap();
     // A renewal is under way.
     tokio::time::sleep(HOUR / 3 + way / 2).await;
     guard.release().await.unwrap();
@@ -422,6 +422,21 @@ async fn forced_release_ends_hold_at_least() {
     memory.force_release(guard.name()).await.unwrap();
     let released = guard.release().await;
     assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_at_least_delays_no_news_of_a_loss() {
+    let (memory, lease) = (Memory::new(), Duration::from_secs(30));
+    let guard =
+        Locks::new(memory.clone()).lock("a").lease(lease).hold_at_least(HOUR).acquire().await.unwrap();
+    // Renewals keep the pace of the lease, and each asks for an hour.
+    tokio::time::sleep(lease * 3).await;
+    let left = guard.deadline().expect("a lease").left();
+    assert!(left > HOUR * 9 / 10, "{left:?} are left");
+    let forced = Instant::now();
+    memory.force_release(guard.name()).await.unwrap();
+    assert_eq!(guard.lost().await, LossCause::Forced);
+    assert!(forced.elapsed() <= lease / 3, "noticed after {:?}", forced.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

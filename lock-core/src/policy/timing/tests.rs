@@ -12,7 +12,7 @@ fn crossing_requests_count_as_the_shorter_and_are_repeated() {
     for renews in [true, false] {
         for short_first in [true, false] {
             let sent = Moment::now();
-            let mut timing = Timing::leased(LONG, sent, LONG, renews, sent);
+            let mut timing = Timing::leased(LONG, sent, LONG, renews, LONG, sent);
             let short = timing.extension_sent(SHORT, sent);
             let long = timing.extension_sent(LONG, sent);
             let (one, other) = if short_first { (short, long) } else { (long, short) };
@@ -31,7 +31,7 @@ fn crossing_requests_count_as_the_shorter_and_are_repeated() {
 #[test]
 fn renewal_crossing_an_extension_counts_too() {
     let sent = Moment::now();
-    let mut timing = Timing::leased(SHORT, sent, SHORT, true, sent);
+    let mut timing = Timing::leased(SHORT, sent, SHORT, true, LONG, sent);
     let (renewal, _) = timing.renewal_sent(sent);
     let long = timing.extension_sent(LONG, sent);
     // The patience is not that of the longer lease.
@@ -96,11 +96,11 @@ proptest! {
     /// store has. And a lease that may be longer is asked for again.
     #[test]
     fn deadline_is_never_after_the_expiry(
-        lease in lease(), stands in lease(), renews in any::<bool>(), steps in steps()
+        lease in lease(), stands in lease(), renews in any::<bool>(), pace in lease(), steps in steps()
     ) {
         let (mut now, stands) = (Moment::now(), stands.min(lease));
         let mut expiry = now + stands;
-        let mut timing = Timing::leased(lease, now, stands, renews, now);
+        let mut timing = Timing::leased(lease, now, stands, renews, pace, now);
         let mut requests: Vec<Sent> = Vec::new();
         for (wait, step) in steps {
             let end = now + Duration::from_millis(wait);
@@ -159,7 +159,7 @@ proptest! {
 fn answer_to_an_older_request_does_not_extend() {
     let sent = Moment::now();
     let later = sent + Duration::from_secs(1);
-    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+    let mut timing = Timing::leased(LONG, sent, LONG, true, LONG, sent);
     let (renewal, _) = timing.renewal_sent(sent);
     assert!(!timing.is_due(sent + LONG) && timing.next_event() == timing.deadline());
     timing.extension_sent(SHORT, later);
