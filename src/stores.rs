@@ -5,7 +5,8 @@ use std::{pin::Pin, sync::Arc};
 use tenure_core::Memory;
 use tenure_core::{
     Backend, Error,
-    url::{Guide, Refusal, Scheme, scheme, scheme_names},
+    options::GIVEN_TEXT,
+    url::{Guide, Refusal, Scheme, decode, scheme, scheme_names},
 };
 #[cfg(feature = "etcd")]
 use tenure_etcd::{EtcdBackend, EtcdOptions};
@@ -142,6 +143,15 @@ fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
         Error::InvalidOption { option: "url", given, allowed, .. } => {
             Refusal::new(given, format!("write {allowed}")).of(url, scheme)
         }
+        // The URL names the file that has it.
+        Error::InvalidOption { option, given, allowed, .. } if given == GIVEN_TEXT => {
+            let file = parameter(url, option).unwrap_or_default();
+            Refusal::new(
+                format!("invalid {option}: the text of file {file:?}"),
+                format!("expected {allowed}"),
+            )
+            .of(url, scheme)
+        }
         Error::InvalidOption { .. } => {
             let text = error.to_string();
             let (problem, valid) = text.split_once("; ").unwrap_or((&text, ""));
@@ -155,6 +165,13 @@ fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
 pub(crate) fn default_of(url: &str, parameter: &str) -> Option<&'static str> {
     let parameters = (store(&scheme_name(url))?.urls)().parameters;
     parameters.iter().find(|known| known.name == parameter).map(|known| known.default)
+}
+
+/// The value of a parameter that `url` has.
+pub(crate) fn parameter(url: &str, name: &str) -> Option<String> {
+    let (_, query) = url.split_once('?')?;
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(given, _)| *given == name).and_then(|(_, value)| decode(value).ok())
 }
 
 fn scheme_name(url: &str) -> String {

@@ -6,8 +6,7 @@
 //! parameter that is given twice or has no value, and a fragment (`#`). Literal `@`, `&`, `?`, `#` and `%` are written
 //! `%40`, `%26`, `%3F`, `%23` and `%25`.
 
-use crate::stores::{self, STORES};
-use tenure_core::url::decode;
+use crate::stores::{self, STORES, parameter};
 pub use tenure_core::url::with_password;
 
 /// One kind of URL.
@@ -98,20 +97,17 @@ pub fn parameters() -> Vec<Parameter> {
 /// ```
 #[must_use]
 pub fn namespace(url: &str) -> Vec<(&'static str, String)> {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
     let value = |name| {
         let default = stores::default_of(url, name)?;
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let own = pairs.find(|(given, _)| *given == name).and_then(|(_, value)| decode(value).ok());
         let default = || match default {
             "none" => Some(String::new()),
             words if words.contains(' ') => None,
             default => Some(default.to_owned()),
         };
-        Some((name, own.or_else(default)?))
+        Some((name, parameter(url, name).or_else(default)?))
     };
     let mut all: Vec<_> = ["prefix", "table", "strategy"].into_iter().filter_map(value).collect();
-    if query.split('&').any(|pair| pair.starts_with("key=")) {
+    if parameter(url, "key").is_some() {
         all.extend(value("key"));
     }
     all

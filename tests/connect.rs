@@ -51,6 +51,27 @@ async fn lease_of_url_is_default_of_locks() {
     }
 }
 
+/// Who wrote the URL knows the file, and not the text.
+#[cfg(all(feature = "redis", feature = "zookeeper-tls", feature = "etcd-tls", feature = "nats"))]
+#[tokio::test]
+async fn error_names_the_file_without_a_certificate() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("x.pem");
+    std::fs::write(&file, "no certificate").unwrap();
+    for (place, option) in [
+        ("rediss://127.0.0.1:1", "tls_ca"),
+        ("zookeeper+tls://127.0.0.1:1", "tls_ca"),
+        ("etcd+tls://127.0.0.1:1", "tls_ca"),
+        ("nats://127.0.0.1:1/locks", "credentials_file"),
+    ] {
+        let url = format!("{place}?{option}={}", file.display());
+        let error = tenure::connect(&url).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidUrl { .. }), "{url}: {error:?}");
+        let named = format!("invalid {option}: the text of file {file:?}; expected ");
+        assert!(error.to_string().contains(&named), "{url}: {error}");
+    }
+}
+
 /// A wrong URL creates no file, even if only the store can judge the fault.
 #[tokio::test]
 async fn wrong_url_creates_no_file() {

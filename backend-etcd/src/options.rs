@@ -195,9 +195,10 @@ impl EtcdOptions {
 impl Tls {
     fn check(self) -> Result<etcd_client::TlsOptions, Error> {
         use etcd_client::{Certificate, Identity, TlsOptions};
+        use tenure_core::options::GIVEN_TEXT;
 
         let pem = |option: &'static str, text: Option<Secret<String>>, what: &str| {
-            let given = if text.is_some() { "the given text" } else { "" };
+            let given = if text.is_some() { GIVEN_TEXT } else { "" };
             let fits = text
                 .map(|Secret(text)| text)
                 .filter(|text| text.contains(&format!("-----BEGIN {what}")) || text.contains(what));

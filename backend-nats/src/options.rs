@@ -2,7 +2,10 @@
 
 use async_nats::ConnectOptions;
 use std::{path::PathBuf, sync::Arc, time::Duration};
-use tenure_core::{Error, options::Secret};
+use tenure_core::{
+    Error,
+    options::{GIVEN_TEXT, Secret},
+};
 
 /// How often a connection is checked. One that is silent for three such intervals is replaced.
 const PING: Duration = Duration::from_secs(3);
@@ -158,8 +161,8 @@ impl NatsOptions {
         if let Some(Secret(credentials)) = &self.credentials {
             client = client.credentials(credentials).map_err(|_| {
                 Error::invalid_option(
-                    "credentials",
-                    "the given text",
+                    "credentials_file",
+                    GIVEN_TEXT,
                     "a JWT and an NKey seed, as nsc writes them",
                 )
             })?;

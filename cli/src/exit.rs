@@ -5,6 +5,7 @@ use crate::{
     stderr::{self, Volume, detail, say},
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use nix::sys::signal::Signal;
 use std::{
     env,
     error::Error as _,
@@ -107,6 +108,12 @@ impl Failure {
                 say(text);
                 for holder in holders {
                     detail(&format!("held by {holder}"));
+                }
+            }
+            // Ctrl-C, and the end of a terminal, need no explanation.
+            Self::Signal(number) if *number == Signal::SIGTERM as i32 => {
+                if stderr::volume() > Volume::Errors {
+                    say("stopped by SIGTERM");
                 }
             }
             Self::Lost | Self::Signal(_) => {}

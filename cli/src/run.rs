@@ -92,22 +92,16 @@ async fn take(locks: &Locks, wait: Option<Duration>, args: &args::Run) -> Result
         outcome = all.acquire_telling(|name| drop(waits_for.replace(name.clone()))) => outcome,
         never = waiting::show(locks, || waits_for.borrow().clone()) => match never {},
     };
-    // A wait that is too short leaves no time to ask for the holder.
-    let lacks_holders = matches!(&outcome, Err(Error::Timeout { holders, .. }) if holders.is_empty());
-    match outcome {
-        Err(error) if lacks_holders => {
-            let holders = holders(locks, &args.names).await;
-            let text = match error {
-                Error::Timeout { name, store, waited, .. } if !holders.is_empty() => {
-                    let waited = humantime::format_duration(waited);
-                    format!("lock {name:?} in {store} was not acquired within {waited}")
-                }
-                error => error.to_string(),
-            };
-            Err(Failure::Busy(text, holders))
-        }
-        outcome => Ok(outcome?),
+    let Err(Error::Timeout { name, store, waited, holders: mut known, .. }) = outcome else {
+        return Ok(outcome?);
+    };
+    if known.is_empty() {
+        // A wait that is too short leaves no time to ask for the holder.
+        known = holders(locks, &args.names).await;
     }
+    let why = if known.is_empty() { ": it is held, or the store is slow" } else { "" };
+    let waited = humantime::format_duration(waited);
+    Err(Failure::Busy(format!("lock {name:?} in {store} was not acquired within {waited}{why}"), known))
 }
 
 /// The holders of the locks, for a message; empty if the store does not answer soon.

@@ -65,7 +65,7 @@ pub(crate) async fn open_to_hold(
     let first = tenure::connect(&url.text).await;
     let (opened, left) = match first {
         Err(error) if error.is_retryable() => {
-            let opened = open_again(url, wait.map(|wait| began + wait), error).await;
+            let opened = open_again(url, began, wait, error).await;
             (opened, wait.map(|wait| wait.saturating_sub(began.elapsed())))
         }
         decided => (decided, wait),
@@ -76,7 +76,16 @@ pub(crate) async fn open_to_hold(
 }
 
 /// Asks an unavailable store again, until the wait is over. Then its last error counts.
-async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result<Locks, Error> {
+async fn open_again(
+    url: &Url,
+    began: Instant,
+    wait: Option<Duration>,
+    mut error: Error,
+) -> Result<Locks, Error> {
+    let end = wait.map(|wait| began + wait);
+    let limit = wait.map_or("until it answers".to_owned(), |wait| {
+        format!("for at most {}", humantime::format_duration(wait))
+    });
     let (first, longest) = PAUSES;
     // backon's jitter at most doubles a delay, so this asks for half.
     let growing = ExponentialBuilder::new().with_min_delay(first / 2).with_max_delay(longest / 2);
@@ -93,7 +102,7 @@ async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result
             other => ("", other.to_string()),
         };
         if told.as_ref().is_none_or(|(told, at): &(String, Instant)| *told != why || at.elapsed() >= AGAIN) {
-            tracing::warn!(lock.store = at, error = %why, "the store is unavailable; trying again");
+            tracing::warn!(lock.store = at, error = %why, "the store is unavailable; trying again {limit}");
             told = Some((why, Instant::now()));
         }
         sleep(pause.min(left)).await;
@@ -115,6 +124,8 @@ async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result
 /// A store's URL. It may have a password, so it is not shown (`Debug`).
 pub(crate) struct Url {
     pub(crate) text: String,
+    /// The variable or file that it is from, if it was not given as `--store`.
+    place: Option<String>,
     /// The variable that its password is from.
     variable: Option<&'static str>,
 }
@@ -136,16 +147,17 @@ impl Url {
         }
     }
 
-    /// The failure to open the store. If the store refused a password from a variable, this names the variable, which
-    /// may be meant for another server.
+    /// The failure to open the store. If the URL is invalid, this names the variable or file that has it. If the store
+    /// refused a password from a variable, this names the variable, which may be meant for another server.
     pub(crate) fn failed(&self, error: Error) -> Failure {
-        match self.variable {
-            Some(variable) if matches!(error, Error::Store { .. }) => {
-                let text = format!("the URL has no password, so tenure used the one in {variable}");
-                Failure::Noted(Box::new(error.into()), text)
+        let note = match (&error, &self.place, self.variable) {
+            (Error::InvalidUrl { .. }, Some(place), _) => format!("the URL is from {place}"),
+            (Error::Store { .. }, _, Some(variable)) => {
+                format!("the URL has no password, so tenure used the one in {variable}")
             }
-            _ => error.into(),
-        }
+            _ => return error.into(),
+        };
+        Failure::Noted(Box::new(error.into()), note)
     }
 }
 
@@ -153,7 +165,13 @@ impl Url {
 ///
 /// May wait for a pipe's writer. So call this before any signal is caught that may end the wait.
 pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
-    let url = match named(given)? {
+    let named = named(given)?;
+    let place = match &named {
+        Named::Url(_) if given.url.is_none() => Some(URL.to_owned()),
+        Named::File(file) => Some(quoted(file)),
+        Named::Url(_) | Named::Nowhere => None,
+    };
+    let url = match named {
         Named::Url(url) => {
             if given.url.is_some() && has_password(&url) {
                 let text = "every user of this machine can see the password in --store; put the URL into a file, and \
@@ -177,7 +195,7 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
             url
         }
     };
-    logged_in(url, |variable| env::var_os(variable))
+    Ok(Url { place, ..logged_in(url, |variable| env::var_os(variable))? })
 }
 
 /// Where the servers' own clients look for a password, by the feature that the store needs. PostgreSQL is missing
@@ -191,13 +209,13 @@ fn logged_in(text: String, variable: impl FnOnce(&str) -> Option<OsString>) -> R
     let of_scheme =
         |(feature, _): &(&str, &str)| scheme.as_ref().is_some_and(|scheme| scheme.feature == *feature);
     let Some((_, name)) = PASSWORDS.into_iter().find(of_scheme) else {
-        return Ok(Url { text, variable: None });
+        return Ok(Url { text, place: None, variable: None });
     };
     let password = variable(name).filter(|password| !password.is_empty()).map(OsString::into_string);
     let password = password.transpose().map_err(|_| Failure::Usage(format!("{name} is not UTF-8")))?;
     Ok(match password.and_then(|password| with_password(&text, &password)) {
-        Some(text) => Url { text, variable: Some(name) },
-        None => Url { text, variable: None },
+        Some(text) => Url { text, place: None, variable: Some(name) },
+        None => Url { text, place: None, variable: None },
     })
 }
 

@@ -10,11 +10,13 @@
 //! | `store_error` | errors of a store |
 //! | `holder`, `waiter`, `claim` | who holds a name, waits for it, or asks for it |
 //! | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` | the rest |
+//! | `excerpt` | what an error repeats of a text |
 
 mod capabilities;
 mod claim;
 mod epoch;
 mod error;
+mod excerpt;
 mod grant;
 mod holder;
 pub(crate) mod label;

@@ -231,6 +231,10 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
+/// What [`Error::InvalidOption`] says of a text that it does not repeat, such as a key. If the text came with a URL, the
+/// error names its file instead.
+pub const GIVEN_TEXT: &str = "the given text";
+
 /// Checks the form that a namespace has in every store.
 ///
 /// # Errors
@@ -240,6 +244,6 @@ pub fn check_prefix(prefix: &str) -> Result<(), Error> {
     if prefix.len() <= Name::MAX_BYTES && !prefix.chars().any(char::is_control) {
         return Ok(());
     }
-    let given = format!("{:?}", prefix.chars().take(40).collect::<String>());
+    let given = Error::excerpt(prefix);
     Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
 }

@@ -9,6 +9,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
 };
+#[cfg(feature = "tls")]
+use tenure_core::options::GIVEN_TEXT;
 use tenure_core::{Error, options::Secret};
 
 /// Texts in PEM format, as they were given.
@@ -54,7 +56,7 @@ impl Certificates {
     fn check_texts(&self) -> Result<(), Error> {
         if let Some(Secret(roots)) = &self.roots {
             let refused = |why: String| {
-                Error::invalid_option("tls_ca", "the given text", format!("certificates in PEM format{why}"))
+                Error::invalid_option("tls_ca", GIVEN_TEXT, format!("certificates in PEM format{why}"))
             };
             let parsed: Vec<_> = CertificateDer::pem_slice_iter(roots)
                 .collect::<Result<_, _>>()
@@ -67,7 +69,7 @@ impl Certificates {
             return Ok(());
         };
         let refused = |option, what: &str, error: &dyn std::fmt::Display| {
-            Error::invalid_option(option, "the given text", format!("{what} in PEM format ({error})"))
+            Error::invalid_option(option, GIVEN_TEXT, format!("{what} in PEM format ({error})"))
         };
         let chain = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<Vec<_>, _>>()

@@ -10,7 +10,10 @@ use rustls::{
     },
 };
 use std::sync::Arc;
-use tenure_core::{Error, options::Secret};
+use tenure_core::{
+    Error,
+    options::{GIVEN_TEXT, Secret},
+};
 use zookeeper_client::TlsOptions;
 
 /// Texts in PEM format, as they were given.
@@ -76,12 +79,12 @@ fn parse<Item: PemObject>(pem: &str) -> Result<Vec<Item>, PemError> {
 }
 
 fn bad_roots(why: &dyn std::fmt::Display) -> Error {
-    Error::invalid_option("tls", "the given text", format!("one or more certificates in PEM format ({why})"))
+    Error::invalid_option("tls_ca", GIVEN_TEXT, format!("one or more certificates in PEM format ({why})"))
 }
 
 fn bad_identity(why: &dyn std::fmt::Display) -> Error {
     let allowed = format!("a certificate and its own private key, both in PEM format ({why})");
-    Error::invalid_option("tls_identity", "the given pair", allowed)
+    Error::invalid_option("tls_cert", GIVEN_TEXT, allowed)
 }
 
 /// The client uses the process's default crypto provider, and panics if there is none. A provider that the program has

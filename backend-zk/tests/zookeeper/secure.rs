@@ -202,12 +202,12 @@ async fn what_is_no_certificate_is_refused_before_anything_is_connected() {
     let (one, its_key, others_key) = (read("one.pem"), read("one.key"), read("other.key"));
     let nowhere = || ZkOptions::new(["127.0.0.1:1"]);
     for (options, option) in [
-        (nowhere().tls("no certificate"), "tls"),
-        (nowhere().tls(&its_key), "tls"),
-        (nowhere().tls_identity(&one, &its_key), "tls"),
-        (nowhere().tls(&one).tls_identity(&one, "no key"), "tls_identity"),
-        (nowhere().tls(&one).tls_identity("no certificate", &its_key), "tls_identity"),
-        (nowhere().tls(&one).tls_identity(&one, &others_key), "tls_identity"),
+        (nowhere().tls("no certificate"), "tls_ca"),
+        (nowhere().tls(&its_key), "tls_ca"),
+        (nowhere().tls_identity(&one, &its_key), "tls_ca"),
+        (nowhere().tls(&one).tls_identity(&one, "no key"), "tls_cert"),
+        (nowhere().tls(&one).tls_identity("no certificate", &its_key), "tls_cert"),
+        (nowhere().tls(&one).tls_identity(&one, &others_key), "tls_cert"),
         (ZkOptions::new(["[fe80::1%eth0]:2281"]).tls(&one), "hosts"),
         (nowhere().sasl("", "x"), "user"),
         (nowhere().sasl("a\"b", "x"), "user"),

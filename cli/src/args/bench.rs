@@ -3,6 +3,7 @@
 use super::common::number;
 use clap::ValueHint;
 use std::{path::PathBuf, time::Duration};
+use tenure::Error;
 
 /// The workloads, in the order of the output's lines.
 const WORKLOADS: &str = "\
@@ -45,7 +46,7 @@ pub(crate) struct Bench {
 fn seconds(text: &str) -> Result<Duration, String> {
     let given = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
     given.map(Duration::from_secs_f64).ok_or_else(|| {
-        let text: String = text.chars().take(40).collect();
-        format!("{text:?} is not a number of seconds from 0.1 to 3600; give one like 2 or 0.5")
+        let text = Error::excerpt(text);
+        format!("{text} is not a number of seconds from 0.1 to 3600; give one like 2 or 0.5")
     })
 }

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
-use tenure::{HolderInfo, lease};
+use tenure::{Error, HolderInfo, lease};
 
 /// How long to wait.
 #[derive(Debug, clap::Args)]
@@ -32,8 +32,8 @@ impl Limit {
 /// A whole number within these bounds.
 pub(super) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|number| (LEAST..=MOST).contains(number)).ok_or_else(|| {
-        let text: String = text.chars().take(40).collect();
-        format!("{text:?} is not a whole number from {LEAST} to {MOST}")
+        let text = Error::excerpt(text);
+        format!("{text} is not a whole number from {LEAST} to {MOST}")
     })
 }
 
@@ -41,7 +41,7 @@ fn exit_code(text: &str) -> Result<u8, String> {
     number::<0, 255>(text).map(|code| u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-pub(super) fn label(text: &str) -> Result<String, tenure::Error> {
+pub(super) fn label(text: &str) -> Result<String, Error> {
     HolderInfo::check_label(text)
 }
 
@@ -49,8 +49,8 @@ pub(super) fn label(text: &str) -> Result<String, tenure::Error> {
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let own = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     own.or_else(|_| text.parse()).map_err(|_| {
-        let text: String = text.chars().take(40).collect();
-        format!("{text:?} is not a port; give 8089, 0.0.0.0:8089 or [::]:8089")
+        let text = Error::excerpt(text);
+        format!("{text} is not a port; give 8089, 0.0.0.0:8089 or [::]:8089")
     })
 }
 
@@ -64,8 +64,8 @@ pub(super) fn up_to_a_year(text: &str) -> Result<Duration, String> {
 
 fn duration(text: &str, least: Duration, range: &str) -> Result<Duration, String> {
     let refused = |why: String| {
-        let text: String = text.chars().take(40).collect();
-        format!("{text:?} {why}; give {range}, written like 90s, 5m or 1h30m")
+        let text = Error::excerpt(text);
+        format!("{text} {why}; give {range}, written like 90s, 5m or 1h30m")
     };
     match humantime::parse_duration(text) {
         Ok(given) if least <= given && given <= lease::MAX_LEASE => Ok(given),

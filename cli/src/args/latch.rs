@@ -26,6 +26,7 @@ pub(crate) struct CountDown {
     #[command(flatten)]
     pub(crate) latch: LatchOf,
     /// The party's name, such as a machine's: 1 to 200 bytes without control characters
+    #[arg(value_parser = party)]
     pub(crate) party: Name,
 }
 
@@ -67,6 +68,10 @@ pub(crate) struct LatchOf {
     /// Number of parties; all must give the same N
     #[arg(long, value_name = "N", value_parser = number::<1, { u32::MAX }>, allow_hyphen_values = true)]
     pub(crate) parties: u32,
+}
+
+fn party(text: &str) -> Result<Name, String> {
+    text.parse().map_err(|invalid| format!("PARTY: {invalid}"))
 }
 
 const LATCH_EXAMPLES: &str = "\

@@ -51,6 +51,19 @@ fn unusable_store_file_is_refused() {
     refused("UTF-8");
 }
 
+/// Whose command line has no URL must learn where it is.
+#[test]
+fn invalid_url_names_its_variable_or_file() {
+    let stage = Stage::new();
+    file(&stage, "redis:x", 0o600);
+    let of_file = stage.done(&["--store-file", "store", "run", "a", "--", "true"]).expect(64);
+    assert!(of_file.err.ends_with("  the URL is from \"store\"\n"), "{}", of_file.err);
+    let of_variable = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE", "redis:x")).expect(64);
+    assert!(of_variable.err.ends_with("  the URL is from TENURE_STORE\n"), "{}", of_variable.err);
+    let given = stage.done(&["--store", "redis:x", "ls"]).expect(64);
+    assert!(!given.err.contains("is from"), "{}", given.err);
+}
+
 /// Two settings of equal rank: `tenure` might choose the wrong store.
 #[test]
 fn two_stores_are_refused() {

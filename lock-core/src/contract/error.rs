@@ -1,7 +1,7 @@
 //! The error type that users see.
 
 use crate::contract::{
-    Capability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind,
+    Capability, Holder, InvalidName, LossCause, Mode, Name, StoreError, excerpt::excerpt, store_error::Kind,
 };
 use std::{fmt, iter, ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -236,6 +236,21 @@ impl Error {
         }
         let allowed = format!("{:?} to {:?}", range.start(), range.end());
         Err(Self::invalid_option(option, format_args!("{given:?}"), allowed))
+    }
+
+    /// Quotes a text that is refused, or its first 40 characters, for an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_core::Error;
+    ///
+    /// assert_eq!(Error::excerpt("two\nlines"), r#""two\nlines""#);
+    /// assert!(Error::excerpt(&"a".repeat(50)).ends_with("a\"…"));
+    /// ```
+    #[must_use]
+    pub fn excerpt(text: &str) -> String {
+        excerpt(text)
     }
 
     /// Makes an error from a backend's, adding the store and the operation.

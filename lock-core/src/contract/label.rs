@@ -22,7 +22,7 @@ impl HolderInfo {
         if label.len() <= Name::MAX_BYTES && !label.chars().any(char::is_control) {
             return Ok(label);
         }
-        let given = format!("{:?}", label.chars().take(40).collect::<String>());
+        let given = Error::excerpt(&label);
         Err(Error::invalid_option("label", given, "at most 200 bytes of UTF-8 without control characters"))
     }
 }

@@ -1,5 +1,6 @@
 //! The name of a lock.
 
+use super::excerpt::excerpt;
 use serde::{Deserialize, Serialize};
 use std::{borrow::Borrow, fmt, ops::Deref, str::FromStr, sync::Arc};
 
@@ -48,9 +49,7 @@ impl Name {
         } else {
             return Ok(Self(text.into()));
         };
-        let given = text.chars().take(40).collect::<String>();
-        let more = if given.len() < text.len() { "…" } else { "" };
-        Err(InvalidName { given: format!("{given:?}{more}"), broken })
+        Err(InvalidName { given: excerpt(text), broken })
     }
 
     /// Returns the name as it was given.

@@ -3,6 +3,7 @@
 #[cfg(feature = "sqlx")]
 mod sqlx;
 
+use super::excerpt::excerpt;
 use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
@@ -97,7 +98,7 @@ impl FromStr for Token {
     type Err = InvalidToken;
 
     fn from_str(text: &str) -> Result<Self, InvalidToken> {
-        let wrong = || InvalidToken(format!("{:?}", text.chars().take(40).collect::<String>()));
+        let wrong = || InvalidToken(excerpt(text));
         text.parse().ok().and_then(Self::new).ok_or_else(wrong)
     }
 }

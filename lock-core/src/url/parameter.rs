@@ -1,7 +1,7 @@
 //! The parameters of a URL.
 
 use super::{Refusal, decode, password};
-use crate::contract::Name;
+use crate::contract::{Error, Name};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// The file of a password, in words.
@@ -199,8 +199,8 @@ impl<O> Parameter<O> {
             _ => {}
         }
         self.kind.take(options, &given).ok_or_else(|| {
-            let given: String = given.chars().take(40).collect();
-            Refusal::new(format!("invalid {}: {given:?}", self.name), valid())
+            let given = Error::excerpt(&given);
+            Refusal::new(format!("invalid {}: {given}", self.name), valid())
         })
     }
 }
