@@ -19,11 +19,7 @@ fn locked_file_is_unavailable() {
     let url = Frozen::URL;
     // As long as in `blocked::wait_ends_in_time_while_stderr_is_blocked`, and for the same reason.
     let done = stage.done(&["--store", url, "run", "a", "--wait", "3s", "--", "echo", "had it"]).expect(69);
-    assert!(
-        done.err.contains("tenure: the store is unavailable; trying again for at most 3s"),
-        "{}",
-        done.err
-    );
+    assert!(done.err.contains("tenure: the store is unavailable; trying again"), "{}", done.err);
     assert_eq!(done.err.matches("the store is unavailable; trying again").count(), 1, "{}", done.err);
     assert!(
         done.err.contains("locks.db") && done.err.contains("kept") && done.err.contains("locked for 50ms"),
