@@ -19,16 +19,9 @@ pub(crate) enum Outcome {
     Refused {
         /// When a majority will be free, as far as the servers tell.
         free_in: Option<Duration>,
-        /// Whether clients may be keeping each other out: this one got the votes of some servers, and no other is known to
-        /// have those of a majority.
+        /// Whether clients may be keeping each other out: none is known to have a majority.
         split: bool,
     },
-}
-
-impl Outcome {
-    pub(crate) fn is_split(&self) -> bool {
-        matches!(self, Self::Refused { split: true, .. })
-    }
 }
 
 /// A server's answer during an attempt.

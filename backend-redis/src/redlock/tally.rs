@@ -97,11 +97,14 @@ impl Tally {
         }
     }
 
-    /// A majority is no longer possible. The reason, another holder or too few answers, is known once a majority has
-    /// answered or no longer can. Until then it waits, because servers that are down often fail first.
+    /// A majority is no longer possible. The reason, another holder, split votes or too few answers, is known once a
+    /// majority has answered or no longer can. Until then it waits, because servers that are down often fail first. If
+    /// their answers name different holders, the other servers decide whether one of them has a majority.
     fn lost(&self) -> NextStep {
         let silent = self.count(|voter| matches!(voter, Stand::Silent(_)));
-        let known = self.quorum.is_met(self.answered()) || self.quorum.is_beyond(silent);
+        let all_answered = self.count(|voter| matches!(voter, Stand::Open)) == 0;
+        let why = all_answered || self.is_held() || self.count(Stand::is_had) > 0;
+        let known = self.quorum.is_met(self.answered()) && why || self.quorum.is_beyond(silent);
         if known { NextStep::Lost } else { NextStep::Wait }
     }
 
@@ -135,10 +138,9 @@ impl Tally {
         self.voters.iter().enumerate().filter_map(may_have).collect()
     }
 
-    /// Whether several clients may be keeping each other out: some servers voted for the claim, and no other holder is
-    /// known to have a majority.
+    /// Whether several clients may be keeping each other out: none is known to have a majority.
     pub(crate) fn is_split(&self) -> bool {
-        self.count(Stand::is_had) > 0 && !self.is_held()
+        !self.is_held()
     }
 
     /// Whether one holder has a majority. The others voted for this claim because the holder's requests came later there,
@@ -298,6 +300,25 @@ mod tests {
         assert_eq!(tally.to_end(), [(0, true), (2, false), (4, false)]);
         assert_eq!(tally.free_in(), Some(Duration::from_millis(300)));
         assert_eq!(tally.silences().len(), 1);
+    }
+
+    /// A release that one server has not heard of, and a withdrawal that another has not, look like two holders.
+    #[test]
+    fn different_holders_are_told_apart_by_the_last_answer() {
+        for (last, split) in [
+            (Ok(no_of("a", 300)), false),
+            (Ok(no_of("c", 300)), true),
+            (Ok(yes(7)), true),
+            (Err(silent(true)), true),
+        ] {
+            let mut tally = tally(3);
+            tally.voted(0, Ok(no_of("a", 300)));
+            tally.voted(1, Ok(no_of("b", 300)));
+            assert_eq!(tally.next(), NextStep::Wait);
+            tally.voted(2, last);
+            assert_eq!(tally.next(), NextStep::Lost);
+            assert_eq!(tally.is_split(), split);
+        }
     }
 
     #[test]

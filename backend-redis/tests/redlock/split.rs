@@ -106,5 +106,5 @@ async fn try_is_repeated_while_votes_are_split() {
             .await;
         votes.push(nodes.calls(2, "set") - before);
     }
-    assert!(votes[1] >= votes[0] * 2, "the third server wrote {votes:?} times");
+    assert!(votes[1] > votes[0] * 2, "the third server wrote {votes:?} times");
 }
