@@ -62,9 +62,11 @@ impl Timing {
         pace: Duration,
         now: Moment,
     ) -> Self {
-        let due = sent + lease::renewal_period(stands.min(pace));
+        let due = sent + lease::renewal_period(stands);
         let provisional = now >= due || stands < lease;
-        let renew_at = (renews || provisional).then_some(due);
+        // An answer that took longer than the pace allows is not late yet.
+        let at_pace = now + lease::renewal_period(pace);
+        let renew_at = (renews || provisional).then_some(due.min(at_pace));
         let deadline = lease::deadline(sent, stands);
         Self {
             renews,
@@ -202,7 +204,7 @@ impl Timing {
     pub(crate) fn unanswered(&mut self, ticket: Ticket, now: Moment) {
         let Some(Request { asked, .. }) = self.end(ticket) else { return };
         self.doubt = Some(self.doubt.map_or(asked, |shortest| shortest.min(asked)));
-        let again = now + lease::renewal_retry(self.trusted);
+        let again = now + lease::renewal_retry(self.trusted.min(self.pace));
         self.plan(self.renew_at.map_or(again, |due| due.min(again)));
     }
 

@@ -166,3 +166,18 @@ fn answer_to_an_older_request_does_not_extend() {
     timing.renewed(renewal, later);
     assert!(timing.deadline() == lease::deadline(later, SHORT) && timing.is_due(later));
 }
+
+/// Clause L10: such a lease is renewed as often as the shorter one, and a failed renewal is repeated as soon. No answer
+/// is late by the shorter one, and without renewal it asks for none.
+#[test]
+fn pace_of_a_shorter_lease_is_kept_by_renewals_alone() {
+    let sent = Moment::now();
+    let (now, period) = (sent + SHORT, lease::renewal_period(SHORT));
+    let mut timing = Timing::leased(LONG, sent, LONG, true, SHORT, now);
+    assert!(!timing.is_provisional() && !timing.is_due(now) && timing.is_due(now + period));
+    let (renewal, _) = timing.renewal_sent(now + period);
+    timing.unanswered(renewal, now + period);
+    assert!(timing.is_due(now + period + lease::renewal_retry(SHORT)));
+    let timing = Timing::leased(LONG, sent, LONG, false, SHORT, now);
+    assert!(timing.next_event() == timing.deadline());
+}
