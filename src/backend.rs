@@ -65,7 +65,7 @@ pub async fn open_in(url: impl AsRef<str>, namespace: &str) -> Result<Arc<dyn Ba
     let url = url.as_ref();
     drop(opening(url)?);
     let wrong = |_| {
-        let given = format!("{:?}", namespace.chars().take(40).collect::<String>());
+        let given = Error::excerpt(namespace);
         let allowed = "at most 200 bytes of UTF-8 without control characters, including the URL's own prefix";
         Error::invalid_option("prefix", given, allowed)
     };

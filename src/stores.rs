@@ -146,11 +146,8 @@ fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
         // The URL names the file that has it.
         Error::InvalidOption { option, given, allowed, .. } if given == GIVEN_TEXT => {
             let file = parameter(url, option).unwrap_or_default();
-            Refusal::new(
-                format!("invalid {option}: the text of file {file:?}"),
-                format!("expected {allowed}"),
-            )
-            .of(url, scheme)
+            Refusal::new(format!("invalid {option}: the contents of {file:?}"), format!("expected {allowed}"))
+                .of(url, scheme)
         }
         Error::InvalidOption { .. } => {
             let text = error.to_string();

@@ -301,7 +301,7 @@ fn readme_names_stores_tested_with_fair() {
     let subjects = files(&Path::new(ROOT).join("tests/conformance"), "rs").into_values().collect::<String>();
     let fair: BTreeSet<_> = subjects.split('"').filter_map(|text| text.strip_suffix("-fair")).collect();
     let readme = page("README.md");
-    let (_, rest) = readme.split_once("in the URL, tested on").expect("the README says where");
+    let (_, rest) = readme.split_once("in every client, tested on").expect("the README says where");
     let named = rest.split("\n\n").next().unwrap();
     for (subject, store) in [
         ("sqlite", "SQLite"),

@@ -24,7 +24,7 @@ const TLS_URLS: Urls<EtcdOptions> = Urls {
 
 #[cfg(feature = "tls")]
 const TLS_PARAMETERS: &[Parameter] = &[
-    Parameter::file("tls_ca", "none; must be given", |options, pem| options.tls(text(&pem)))
+    Parameter::file("tls_ca", "required", |options, pem| options.tls(text(&pem)))
         .about("the authorities that the servers' certificates are checked against, in PEM format"),
     Parameter::file("tls_cert", "none", |options, pem| options.certificate(text(&pem)))
         .about("the client's certificate, in PEM format"),

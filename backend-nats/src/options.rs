@@ -92,7 +92,8 @@ impl NatsOptions {
         self
     }
 
-    /// Authenticates with the content of a credentials file: a JWT and the seed of an `NKey`.
+    /// Authenticates with the content of a credentials file: a JWT and the seed of an `NKey`. Errors call it
+    /// `credentials_file`, as a URL does.
     pub fn credentials(mut self, credentials: impl Into<String>) -> Self {
         self.credentials = Some(Secret(credentials.into()));
         self
@@ -171,8 +172,7 @@ impl NatsOptions {
         if self.tls {
             client = client.require_tls(true);
         } else if let Some((option, _)) = files.into_iter().find(|(_, file)| file.is_some()) {
-            let allowed = "none: it has no effect without TLS (nats+tls:)";
-            return Err(Error::invalid_option(option, "a file", allowed));
+            return Err(Error::invalid_option(option, "a file without TLS", "none, or nats+tls: in the URL"));
         }
         if let Some(file) = self.tls_ca {
             client = client.add_root_certificates(file);

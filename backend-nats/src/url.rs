@@ -26,7 +26,7 @@ const PARAMETERS: &[Parameter] = &[
     })
     .about("a credentials file of NATS: the user's JWT and the seed of an NKey"),
     Parameter::text("tls_ca", "a file", "the system's", |options, file| options.tls_ca(file))
-        .about("the only authorities that the servers' certificates are checked against, in PEM format"),
+        .about("the authorities to trust instead of the system's, in PEM format"),
     Parameter::text("tls_cert", "a file", "none", |options, file| options.certificate(file.into()))
         .about("the client's certificate, in PEM format"),
     Parameter::text("tls_key", "a file", "none", |options, file| options.key(file.into()))

@@ -19,7 +19,7 @@ pub(crate) const fn of_each_server<O: Contains<RedisOptions>>() -> [Parameter<O>
         Parameter::<O>::file("tls_ca", "the system's", |options, pem| {
             options.change(|server: RedisOptions| server.tls_roots(pem.clone()))
         })
-        .about("the only authorities that the servers' certificates are checked against, in PEM format"),
+        .about("the authorities to trust instead of the system's, in PEM format"),
         Parameter::<O>::file("tls_cert", "none", |options, pem| {
             options.change(|server: RedisOptions| server.tls_certificate(pem.clone()))
         })
@@ -358,6 +358,10 @@ mod tests {
             let error = refused(url);
             assert!(error.contains(named), "{url}: {error}");
         }
+        // The frame of a certificate, with three bytes that are none.
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n").unwrap();
+        let error = refused("rediss://host?tls_ca=FILE");
+        assert!(error.contains("invalid tls_ca") && !error.contains("redis://"), "{error}");
     }
 
     proptest! {

@@ -57,7 +57,7 @@ impl Strategy {
     /// Whether waiters have a queue besides the server's own.
     pub(crate) fn check_fair(self, given: bool) -> Result<bool, Error> {
         if given && self.ends_with_connections() {
-            let allowed = "false for row locks and advisory locks, which wait in the server's own queue";
+            let allowed = "false for row locks and advisory locks, whose waiters queue in the server";
             return Err(Error::invalid_option("fair", "true", allowed));
         }
         Ok(given)

@@ -32,7 +32,7 @@ impl TableName {
         if plain && begins && !reserved && text.len() <= Self::MAX_BYTES {
             return Ok(Self(text.to_owned()));
         }
-        let given = format!("{:?}", text.chars().take(40).collect::<String>());
+        let given = Error::excerpt(text);
         Err(Error::invalid_option("table", given, Self::FORM))
     }
 

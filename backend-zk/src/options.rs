@@ -158,7 +158,7 @@ impl ZkOptions {
     /// Uses TLS with every server. Each must show a certificate for the name or address by which it is reached here,
     /// issued by one of these authorities, which are given in PEM format. Revocation lists among them are heeded.
     ///
-    /// There is no default: most ensembles have an authority of their own.
+    /// There is no default: most ensembles have an authority of their own. Errors call it `tls_ca`, as a URL does.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, authorities: impl Into<String>) -> Self {
         let identity = self.tls.and_then(|tls| tls.identity);
@@ -167,7 +167,7 @@ impl ZkOptions {
     }
 
     /// Presents this certificate to the servers, with those that lead to its authority, and uses its private key: both
-    /// in PEM format. Goes with [`tls`](Self::tls).
+    /// in PEM format. Goes with [`tls`](Self::tls). Errors call them `tls_cert` and `tls_key`, as a URL does.
     #[cfg(feature = "tls")]
     pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         let roots = self.tls.map(|tls| tls.roots).unwrap_or_default();

@@ -158,7 +158,7 @@ mod tls {
     use super::{Error, Given, Parameter, ZkOptions};
 
     pub(super) const PARAMETERS: &[Parameter] = &[
-        Parameter::text("tls_ca", "a file", "none; must be given", |given, file| {
+        Parameter::text("tls_ca", "a file", "required", |given, file| {
             given.with_files(|files| files.ca = Some(file.to_owned()))
         })
         .about("the authorities that the servers' certificates are checked against, in PEM format"),

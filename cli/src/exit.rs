@@ -171,8 +171,8 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             _ => say(&cause.to_string()),
         }
     } else if lacks_only_a_command(error) {
-        let place = if has_dashes() { "after" } else { "and no" };
-        say(&format!("no command {place} \"--\"; write NAME -- COMMAND"));
+        let what = if has_dashes() { "command after \"--\"" } else { "\"-- COMMAND\"" };
+        say(&format!("missing {what}; write NAME -- COMMAND"));
     } else if let Some(word) = word_of_a_command(error) {
         say(&format!("unexpected argument {word:?}; write NAME -- COMMAND"));
     } else if let Some(text) = error.to_string().strip_prefix("error: ") {

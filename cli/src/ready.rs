@@ -38,7 +38,9 @@ impl Port {
         };
         let failed = |error| {
             Failure::system(
-                format!("cannot listen on {address}; if another program uses it, give another --ready-port"),
+                format!(
+                    "cannot listen on {address}; give --ready-port an address of this machine and a free port"
+                ),
                 error,
             )
         };

@@ -35,14 +35,15 @@ pub(crate) const FILE: &str = "TENURE_STORE_FILE";
 
 /// Opens the store. Refuses one that no other process shares.
 pub(crate) async fn open(given: &Store) -> Result<Locks, Failure> {
-    shared(url(given)?.connect().await?)
+    let url = url(given)?;
+    shared(url.connect().await?, &url)
 }
 
-fn shared(locks: Locks) -> Result<Locks, Failure> {
+fn shared(locks: Locks, url: &Url) -> Result<Locks, Failure> {
     if locks.store() == "memory" {
         let text = "memory: keeps locks in this process only, so they exclude no other process; use sqlite:PATH \
                     between processes of one machine, or a server's URL between machines (see tenure help urls)";
-        return Err(Failure::Usage(text.to_owned()));
+        return Err(url.noted(Failure::Usage(text.to_owned())));
     }
     Ok(locks)
 }
@@ -70,7 +71,7 @@ pub(crate) async fn open_to_hold(
         }
         decided => (decided, wait),
     };
-    let locks = shared(opened.map_err(|error| url.failed(error))?)?;
+    let locks = shared(opened.map_err(|error| url.failed(error))?, url)?;
     url.mention(&locks);
     Ok((locks, left))
 }
@@ -84,7 +85,7 @@ async fn open_again(
 ) -> Result<Locks, Error> {
     let end = wait.map(|wait| began + wait);
     let limit = wait.map_or("until it answers".to_owned(), |wait| {
-        format!("for at most {}", humantime::format_duration(wait))
+        format!("for {} in all", humantime::format_duration(wait))
     });
     let (first, longest) = PAUSES;
     // backon's jitter at most doubles a delay, so this asks for half.
@@ -150,14 +151,22 @@ impl Url {
     /// The failure to open the store. If the URL is invalid, this names the variable or file that has it. If the store
     /// refused a password from a variable, this names the variable, which may be meant for another server.
     pub(crate) fn failed(&self, error: Error) -> Failure {
-        let note = match (&error, &self.place, self.variable) {
-            (Error::InvalidUrl { .. }, Some(place), _) => format!("the URL is from {place}"),
-            (Error::Store { .. }, _, Some(variable)) => {
-                format!("the URL has no password, so tenure used the one in {variable}")
+        match (&error, self.variable) {
+            (Error::InvalidUrl { .. }, _) => self.noted(error.into()),
+            (Error::Store { .. }, Some(variable)) => {
+                let text = format!("the URL has no password, so tenure used the one in {variable}");
+                Failure::Noted(Box::new(error.into()), text)
             }
-            _ => return error.into(),
-        };
-        Failure::Noted(Box::new(error.into()), note)
+            _ => error.into(),
+        }
+    }
+
+    /// The failure, with the place of the URL that caused it.
+    fn noted(&self, failure: Failure) -> Failure {
+        match &self.place {
+            Some(place) => Failure::Noted(Box::new(failure), format!("the URL is from {place}")),
+            None => failure,
+        }
     }
 }
 
@@ -168,7 +177,8 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
     let named = named(given)?;
     let place = match &named {
         Named::Url(_) if given.url.is_none() => Some(URL.to_owned()),
-        Named::File(file) => Some(quoted(file)),
+        Named::File(file) if given.file.is_some() => Some(quoted(file)),
+        Named::File(file) => Some(format!("{} (from {FILE})", quoted(file))),
         Named::Url(_) | Named::Nowhere => None,
     };
     let url = match named {
@@ -180,7 +190,7 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
             }
             url
         }
-        Named::File(file) => read(&file)?,
+        Named::File(file) => read(&file, place.as_deref().unwrap_or_default())?,
         Named::Nowhere => {
             let url = default_url(state_directory())?;
             if !io::stderr().is_terminal() {
@@ -280,9 +290,8 @@ pub(crate) fn for_command(given: &Store, keeps: bool) -> Result<Variables, Failu
 
 /// Reads a URL from a file, which may also be a pipe. Containers mount their secrets readable by all, so a file that
 /// others can read gets a warning, and only with a password in it.
-fn read(path: &Path) -> Result<String, Failure> {
-    let refused =
-        |why: &dyn Display| Failure::Usage(format!("cannot read the URL from {}: {why}", quoted(path)));
+fn read(path: &Path, place: &str) -> Result<String, Failure> {
+    let refused = |why: &dyn Display| Failure::Usage(format!("cannot read the URL from {place}: {why}"));
     let mut file = File::open(path).map_err(|error| refused(&error))?;
     let mode = file.metadata().map_err(|error| refused(&error))?.permissions().mode();
     let mut text = String::new();

@@ -96,7 +96,7 @@ impl Clock {
 const URLS: Urls<Memory> = Urls {
     schemes: &[Scheme {
         form: "memory:",
-        about: "this process's memory; each connection is a store of its own",
+        about: "this process's memory, for tests; each connection is a store of its own",
     }],
     // Which no other store can meet.
     parameters: &[&[Parameter::prefix("none", |memory, _| memory)]],

@@ -232,7 +232,7 @@ impl<T> fmt::Debug for Secret<T> {
 }
 
 /// What [`Error::InvalidOption`] says of a text that it does not repeat, such as a key. If the text came with a URL, the
-/// error names its file instead.
+/// error names its file instead, so the option must have the name of the URL's parameter.
 pub const GIVEN_TEXT: &str = "the given text";
 
 /// Checks the form that a namespace has in every store.

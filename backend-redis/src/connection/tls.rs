@@ -4,7 +4,7 @@
 use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
 #[cfg(feature = "tls")]
 use rustls::{
-    CertificateError, Error as TlsError,
+    CertificateError, Error as TlsError, RootCertStore,
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
@@ -30,11 +30,7 @@ impl Certificates {
         let Self { roots, certificate, key } = self;
         let given = [("tls_ca", roots), ("tls_cert", certificate), ("tls_key", key)];
         if let Some((option, _)) = given.iter().find(|(_, text)| text.is_some() && !tls) {
-            return Err(Error::invalid_option(
-                option,
-                "a file",
-                "none: it has no effect without TLS (rediss:)",
-            ));
+            return Err(Error::invalid_option(option, "a file without TLS", "none, or rediss: in the URL"));
         }
         match (certificate, key) {
             (Some(_), None) => {
@@ -63,6 +59,9 @@ impl Certificates {
                 .map_err(|error| refused(format!(" ({error})")))?;
             if parsed.is_empty() {
                 return Err(refused(String::new()));
+            }
+            for certificate in parsed {
+                RootCertStore::empty().add(certificate).map_err(|error| refused(format!(" ({error})")))?;
             }
         }
         let (Some(Secret(certificate)), Some(Secret(key))) = (&self.certificate, &self.key) else {

@@ -63,8 +63,10 @@ impl Tls {
         let Some(Secret((certificate, key))) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
-        let certificates = parse::<CertificateDer<'_>>(certificate).map_err(|error| bad_identity(&error))?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| bad_identity(&error))?;
+        let certificates = parse::<CertificateDer<'_>>(certificate)
+            .map_err(|error| bad("tls_cert", "certificates in PEM format", &error))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|error| bad("tls_key", "a private key in PEM format", &error))?;
         builder.with_client_auth_cert(certificates, key).map_err(|error| bad_identity(&error))
     }
 }
@@ -79,12 +81,16 @@ fn parse<Item: PemObject>(pem: &str) -> Result<Vec<Item>, PemError> {
 }
 
 fn bad_roots(why: &dyn std::fmt::Display) -> Error {
-    Error::invalid_option("tls_ca", GIVEN_TEXT, format!("one or more certificates in PEM format ({why})"))
+    bad("tls_ca", "one or more certificates in PEM format", why)
 }
 
 fn bad_identity(why: &dyn std::fmt::Display) -> Error {
-    let allowed = format!("a certificate and its own private key, both in PEM format ({why})");
-    Error::invalid_option("tls_cert", GIVEN_TEXT, allowed)
+    bad("tls_key", "the private key of tls_cert", why)
+}
+
+/// The options have the names of the URL's parameters.
+fn bad(option: &'static str, what: &str, why: &dyn std::fmt::Display) -> Error {
+    Error::invalid_option(option, GIVEN_TEXT, format!("{what} ({why})"))
 }
 
 /// The client uses the process's default crypto provider, and panics if there is none. A provider that the program has

@@ -11,13 +11,13 @@ use tenure::{Error, HolderInfo, lease};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Limit {
-    /// Do not wait: exit with 75 at once, or with 69 if the store is unavailable
+    /// Do not wait: exit with 75 if the lock is held (the latch is closed), or with 69 if the store is unavailable
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) once: bool,
     /// Wait at most this long, then exit with 75, or with 69 if the store is unavailable [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
-    /// Exit with N instead of 75
+    /// Exit with N instead of 75; with 0 and --quiet, also print nothing
     #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true, value_parser = exit_code, allow_hyphen_values = true)]
     pub(crate) exit_code: u8,
 }

@@ -60,8 +60,8 @@ pub(crate) struct Run {
 /// A leader that loses its term ends COMMAND as `run` does, and becomes a candidate again. COMMAND gets the election's
 /// name in TENURE_NAME and the term's number in TENURE_TOKEN. Each leader gets a greater number than the one before.
 ///
-/// If $NOTIFY_SOCKET is set, as by systemd with Type=notify, the service manager learns that this candidate takes part
-/// and whether it leads. With WatchdogSec=, `tenure` also pings the watchdog.
+/// If $NOTIFY_SOCKET is set (systemd sets it for Type=notify), `tenure` tells the service manager when this candidate
+/// takes part and whether it leads. With WatchdogSec=, `tenure` also pings the watchdog.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = ELECT_EXAMPLE)]
 pub(crate) struct Elect {
@@ -103,8 +103,8 @@ pub(crate) struct HoldOptions {
     pub(crate) kill_after: Duration,
     /// Pass the store to COMMAND in TENURE_STORE or TENURE_STORE_FILE
     ///
-    /// Without it, if you named a store, both variables are empty for COMMAND: it sees no password in them, and a
-    /// `tenure` that it calls exits with 64 instead of using another store.
+    /// Without it, if you named a store, `tenure` empties both variables for COMMAND, which hides the password. A
+    /// `tenure` inside COMMAND then exits with 64 instead of using another store.
     #[arg(long)]
     pub(crate) keep_store: bool,
 }

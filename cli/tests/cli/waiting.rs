@@ -86,7 +86,7 @@ fn unavailable_store_is_retried_until_the_wait_ends() {
         let _ = fs::remove_file(stage.path("locks.db"));
         let closed = stage.freeze_new();
         let waiter = stage.start(&[&["--store", url], args].concat());
-        let limit = if args.contains(&"10m") { "for at most 10m" } else { "until it answers" };
+        let limit = if args.contains(&"10m") { "for 10m in all" } else { "until it answers" };
         waiter.says(&format!("tenure: the store is unavailable; trying again {limit}"));
         // With the reason.
         waiter.says("locked for 1ms");

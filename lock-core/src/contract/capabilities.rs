@@ -130,8 +130,8 @@ impl fmt::Display for Capability {
             Self::Permits => "semaphores (all built-in stores except row locks, advisory locks and Redlock do)",
             Self::Latches => "latches (all built-in stores except Redlock do)",
             Self::Succession => {
-                "succession here, because its own queue is fair or its tokens cannot be reserved; remove succession= or \
-                 fair=true"
+                "succession here: its own queue is fair, or its tokens cannot be reserved; remove succession=, or \
+                 fair=true if that is set"
             }
         })
     }

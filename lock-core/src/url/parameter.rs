@@ -191,7 +191,7 @@ impl<O> Parameter<O> {
                 let unreadable = |error| {
                     Refusal::new(
                         format!("cannot read the file {given:?} of {} ({error})", self.name),
-                        valid(),
+                        "check its path and permissions",
                     )
                 };
                 return Ok(set(options, std::fs::read(&given).map_err(unreadable)?));
