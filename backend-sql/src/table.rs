@@ -71,11 +71,16 @@ pub(crate) struct TablePath {
 
 #[cfg(feature = "_server")]
 impl TablePath {
+    pub(crate) const FORM: &str = "TABLE or SCHEMA.TABLE, each 1 to 63 letters, digits and underscores of ASCII, not \
+                                   beginning with a digit or with sqlite_";
+
     /// Reads `table` or `schema.table`.
     pub(crate) fn new(text: &str) -> Result<Self, Error> {
         let (schema, table) =
             text.split_once('.').map_or((None, text), |(schema, table)| (Some(schema), table));
-        Ok(Self { schema: schema.map(TableName::new).transpose()?, table: TableName::new(table)? })
+        let parts =
+            || Ok(Self { schema: schema.map(TableName::new).transpose()?, table: TableName::new(table)? });
+        parts().map_err(|_: Error| Error::invalid_option("table", Error::excerpt(text), Self::FORM))
     }
 
     /// The schema, if one was given.

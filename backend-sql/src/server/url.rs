@@ -1,7 +1,7 @@
 //! The parts that the URLs of all database servers share.
 
 use super::{dialect::Dialect, options::ServerOptions};
-use crate::strategy::Strategy;
+use crate::{strategy::Strategy, table::TablePath};
 use tenure_core::{
     Error,
     url::{Parameter, Urls},
@@ -28,7 +28,7 @@ impl<D: Dialect> ServerOptions<D> {
         ),
         Parameter::<Self>::text(
             "table",
-            "TABLE or SCHEMA.TABLE, each 1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_",
+            TablePath::FORM,
             "tenure_locks, tenure_row_locks or tenure_advisory_locks, by strategy",
             |options, table| options.table(table),
         )

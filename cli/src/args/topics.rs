@@ -45,7 +45,7 @@ pub(crate) fn urls() -> String {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
     text += "\nIn passwords, write %25 for %, %40 for @, %23 for #, %2F for / and %3F for ?.\n\nParameters follow a \
-             question mark: sqlite:/srv/locks.db?lease=10s&prefix=ci\n";
+             question mark: postgres://db/shop?strategy=row-lock&lease=10s\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
     let (common, own): (Vec<_>, Vec<_>) =

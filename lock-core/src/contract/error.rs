@@ -296,6 +296,10 @@ impl fmt::Display for Error {
                     Operation::Releasing(_) => {
                         write!(f, "the lock becomes free when its lease or session ends")
                     }
+                    // What the C library says of a name that DNS does not know.
+                    _ if source.to_string().contains("lookup address information") => {
+                        write!(f, "check the host name, then try again")
+                    }
                     // The reason already names a next step.
                     _ if source.to_string().contains("; ") => write!(f, "then try again"),
                     _ => write!(f, "check that the store is running and reachable, then try again"),
