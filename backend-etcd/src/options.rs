@@ -198,12 +198,12 @@ impl Tls {
         use tenure_core::options::GIVEN_TEXT;
 
         let pem = |option: &'static str, text: Option<Secret<String>>, what: &str| {
-            let given = if text.is_some() { GIVEN_TEXT } else { "" };
-            let fits = text
-                .map(|Secret(text)| text)
-                .filter(|text| text.contains(&format!("-----BEGIN {what}")) || text.contains(what));
-            fits.ok_or_else(|| {
-                Error::invalid_option(option, given, format!("text in PEM format with a {what}"))
+            let Some(text) = text else {
+                return Err(Error::invalid_option(option, "", format!("{option}=FILE, in PEM format")));
+            };
+            let fits = text.0.contains(&format!("-----BEGIN {what}")) || text.0.contains(what);
+            fits.then_some(text.0).ok_or_else(|| {
+                Error::invalid_option(option, GIVEN_TEXT, format!("text in PEM format with a {what}"))
             })
         };
         let authorities = pem("tls_ca", self.authorities, "CERTIFICATE")?;

@@ -172,7 +172,11 @@ impl NatsOptions {
         if self.tls {
             client = client.require_tls(true);
         } else if let Some((option, _)) = files.into_iter().find(|(_, file)| file.is_some()) {
-            return Err(Error::invalid_option(option, "a file without TLS", "none, or nats+tls: in the URL"));
+            return Err(Error::invalid_option(
+                "url",
+                format!("{option} needs TLS"),
+                format!("nats+tls:, or no {option}"),
+            ));
         }
         if let Some(file) = self.tls_ca {
             client = client.add_root_certificates(file);

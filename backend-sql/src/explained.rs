@@ -17,8 +17,14 @@ impl Explained {
 
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn no_connection(source: sqlx::Error) -> Self {
+        let is_other = matches!(source, sqlx::Error::Protocol(_));
         let source = Said(source);
-        Self { what: format!("no connection: {source}"), source }
+        let what = if is_other {
+            "no connection: the answer is not in the database's protocol; check host and port".to_owned()
+        } else {
+            format!("no connection: {source}")
+        };
+        Self { what, source }
     }
 }
 
@@ -53,5 +59,8 @@ mod tests {
         assert_eq!(explained.to_string(), "no connection: connection reset");
         let said = explained.source().expect("the driver's error");
         assert!(said.to_string() == "connection reset" && said.source().is_some(), "{said:?}");
+        // As an HTTP server causes it.
+        let explained = Explained::no_connection(sqlx::Error::Protocol("0x48".to_owned()));
+        assert!(explained.to_string().contains("check host and port"), "{explained}");
     }
 }

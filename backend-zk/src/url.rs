@@ -37,7 +37,7 @@ const PARAMETERS: &[Parameter] = &[
         ..given
     })
     .about(
-        "the Curator lock that exclusive holders share: InterProcessMutex (lock) or \
+        "which lock of Curator sees exclusive holders: InterProcessMutex (lock) or \
         InterProcessReadWriteLock (read-write)",
     ),
     Parameter::word("auth", &["digest", "sasl"], "digest", |given, word| Given {

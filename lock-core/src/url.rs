@@ -37,15 +37,10 @@ use nearest::nearest;
 use std::time::Duration;
 
 /// One of the two parameters that every store's URLs have. Both are for the locks above the store.
-const LEASE: Parameter<Duration> = Parameter::duration(
-    "lease",
-    lease::MIN_LEASE..=lease::MAX_LEASE,
-    "30s",
-    |_, lease| lease,
-)
-.about(
-    "how long the store keeps a lock for a silent holder; no effect where a session or connection keeps it",
-);
+const LEASE: Parameter<Duration> =
+    Parameter::duration("lease", lease::MIN_LEASE..=lease::MAX_LEASE, "30s", |_, lease| lease).about(
+        "how long the store keeps a lock for a silent holder; ZooKeeper and etcd use session_timeout instead",
+    );
 
 /// The other one of the two.
 const SUCCESSION: Parameter<u32> =
@@ -188,6 +183,10 @@ pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Re
     };
     if let Some(scheme) = known.iter().copied().find(|scheme| scheme.name().eq_ignore_ascii_case(name)) {
         return Ok(scheme);
+    }
+    let bare = name.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\''));
+    if bare != name && known.iter().any(|scheme| scheme.name().eq_ignore_ascii_case(bare)) {
+        return Err(Refusal::new("space or quote before the scheme", "remove it").of(url, None));
     }
     // To say which scheme is near would tell half of a password.
     let is_safe = !scheme::may_be_login(rest);

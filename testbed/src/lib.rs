@@ -25,6 +25,7 @@
 //! | ports for a server that a test starts by itself | [`free_port`], [`free_ports`] |
 //! | the end of one session of ZooKeeper | [`end_session`] |
 //! | a certificate for a server that a test starts by itself | [`certify`] |
+//! | claims, and waits that end | [`claims`] |
 //! | another project's client, in Python | [`python`](fn@python) |
 //!
 //! # Reading the code
@@ -34,7 +35,7 @@
 //! | layer | files of `src` |
 //! |---|---|
 //! | the fault run as a program (the feature *faults*) | `bin/tenure-conformance` |
-//! | what tests have | `server`, `member`, `python`, `certificate` |
+//! | what tests have | `server`, `member`, `python`, `certificate`, `claims` |
 //! | how it is found | `find` |
 //! | how it is hurt | `sabotage` |
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble`, `etcd_cluster`, `nats_cluster` |
@@ -48,6 +49,7 @@
 mod admin;
 mod assembly;
 mod certificate;
+pub mod claims;
 mod cleanup;
 mod clock;
 mod composition;

@@ -9,15 +9,7 @@ use etcd_client::{Client, ConnectOptions, Permission, PermissionType, RoleRevoke
 use std::{fs, process::Command};
 use tenure_core::{Backend, Error};
 use tenure_etcd::{EtcdBackend, EtcdOptions};
-use tenure_testbed::certify;
-
-/// The error with its causes, as a person reads it.
-fn said(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", said(source)),
-        None => error.to_string(),
-    }
-}
+use tenure_testbed::{certify, claims::said};
 
 async fn refused(options: EtcdOptions, why: &str) {
     let error = EtcdBackend::connect(options).await.unwrap_err();

@@ -30,7 +30,11 @@ impl Certificates {
         let Self { roots, certificate, key } = self;
         let given = [("tls_ca", roots), ("tls_cert", certificate), ("tls_key", key)];
         if let Some((option, _)) = given.iter().find(|(_, text)| text.is_some() && !tls) {
-            return Err(Error::invalid_option(option, "a file without TLS", "none, or rediss: in the URL"));
+            return Err(Error::invalid_option(
+                "url",
+                format!("{option} needs TLS"),
+                format!("rediss:, or no {option}"),
+            ));
         }
         match (certificate, key) {
             (Some(_), None) => {

@@ -1,6 +1,6 @@
 //! A look-up of slots holds up no renewal and no other request.
 
-use crate::{LEASE, begin_to_move, claim, end_move, grant, in_time, master_of, move_keys, name_at};
+use crate::{LEASE, begin_to_move, claim, end_move, granted, in_time, master_of, move_keys, name_at};
 use std::{future::poll_fn, task::Poll};
 use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Name, Release, Renewal};
@@ -12,7 +12,7 @@ async fn patient(server: &Server) -> RedisBackend {
     let options = RedisOptions::from_url(&server.url()).unwrap();
     let options = options.connect_timeout(LEASE).response_timeout(LEASE);
     let backend = RedisBackend::connect(options).await.unwrap();
-    let held = grant(&backend, "{x}a").await;
+    let held = granted(&backend, "{x}a").await;
     backend.release(&held).await.unwrap();
     backend
 }
@@ -34,7 +34,7 @@ async fn look_up_that_takes_long_costs_no_lease_its_renewal() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
     let (members, backend) = (server.members(), patient(&server).await);
     let from = master_of(&server, "{x}").await;
-    let held = grant(&backend, &name_at(&server, from).await).await;
+    let held = granted(&backend, &name_at(&server, from).await).await;
     moved(&members[from], &members[(from + 1) % 3]).await;
     // Half of those that are asked: the replicas, which the URL names too. All slots are served.
     for replica in &members[3..] {
@@ -57,7 +57,7 @@ async fn request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
         moved(&members[at], &members[to]).await;
         at = to;
         finds_out(&backend).await;
-        let left = claim(&format!("left {polls}"), LEASE);
+        let left = claim(&format!("left {polls}"));
         let (mut attempt, mut to_come) = (backend.try_acquire(&left), polls);
         poll_fn(|context| {
             to_come -= 1;
@@ -66,7 +66,7 @@ async fn request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
         })
         .await;
         let held_up = format!("held up by one that was polled {polls} times");
-        let held = in_time(&held_up, grant(&backend, "other")).await;
+        let held = in_time(&held_up, granted(&backend, "other")).await;
         let released = in_time(&held_up, backend.release(&held)).await;
         assert!(matches!(released.unwrap(), Release::Released { .. }));
     }

@@ -1,16 +1,14 @@
 //! Slots that move, and masters that die.
 
-#[path = "../common/claims.rs"]
-mod claims;
 mod looking;
 mod waking;
 
-use claims::{HANG, LEASE, claim, in_time, said, until, waits};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Error, Grant, Locks, Release, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::claims::{HANG, LEASE, claim, in_time, said, until, waits};
 use tenure_testbed::{Kind, Member, Server};
 use waking::listeners;
 
@@ -84,8 +82,8 @@ async fn name_at(server: &Server, master: usize) -> String {
     name
 }
 
-async fn grant(backend: &RedisBackend, name: &str) -> Grant {
-    claims::grant(backend, &claim(name, LEASE)).await
+async fn granted(backend: &RedisBackend, name: &str) -> Grant {
+    tenure_testbed::claims::granted(backend, &claim(name)).await
 }
 
 async fn is_there(member: &Member, name: &str) -> bool {
@@ -175,7 +173,7 @@ async fn locks_of_a_half_moved_slot_are_renewed_and_released() {
     let fair = Locks::new(RedisBackend::connect(options).await.unwrap());
     let mut grants = Vec::new();
     for name in ["{x}a", "{x}b"] {
-        grants.push(grant(&one, name).await);
+        grants.push(granted(&one, name).await);
     }
     let stays = fair.lock("{x}c").acquire().await.unwrap();
     let goes = fair.lock("{x}d").acquire().await.unwrap();
@@ -210,7 +208,7 @@ async fn slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
     let (lease, [stays, moves]) = (Duration::from_secs(36), names_at(&server, 0).await);
     let mut grants = Vec::new();
     for name in [&stays, &moves] {
-        grants.push(Grant { lease, ..grant(&backend, name).await });
+        grants.push(Grant { lease, ..granted(&backend, name).await });
     }
     assert_eq!(backend.renew(&grants).await.unwrap(), [Renewal::Renewed, Renewal::Renewed]);
     let (from, to) = (&members[0], &members[1]);
@@ -240,8 +238,8 @@ async fn failed_look_up_answers_all_who_wait_for_it() {
         member.saboteur().hurt(Hurt::Freeze).await.unwrap();
     }
     // Only then does the client doubt what it knows of the slots.
-    assert!(backend.try_acquire(&claim("a", LEASE)).await.unwrap_err().is_unavailable());
-    let claims: Vec<_> = (0..100).map(|number| claim(&format!("name {number}"), LEASE)).collect();
+    assert!(backend.try_acquire(&claim("a")).await.unwrap_err().is_unavailable());
+    let claims: Vec<_> = (0..100).map(|number| claim(&format!("name {number}"))).collect();
     let all = join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
     for one in in_time("an answer to all", all).await {
         assert!(one.unwrap_err().is_unavailable());

@@ -1,7 +1,7 @@
 //! The wake-up in a Cluster.
 
-use crate::{HANG, backend, claim, grant, in_time, master_of, tell, until};
-use tenure_core::Backend;
+use crate::{HANG, backend, claim, granted, in_time, master_of, tell, until};
+use tenure_core::{Backend, Claim};
 use tenure_testbed::{Kind, Member, Server};
 
 /// How many clients listen to a lock's channel at a node.
@@ -29,7 +29,7 @@ async fn release_is_pushed_in_its_shard_only() {
     let (one, other) = (backend(&server).await, backend(&server).await);
     for name in ["a", "b", "c", "{x}d"] {
         let master = &members[master_of(&server, name).await];
-        let (held, waits) = (grant(&one, name).await, claim(name, HANG));
+        let (held, waits) = (granted(&one, name).await, Claim { lease: HANG, ..claim(name) });
         let waiter = tokio::spawn({
             let other = other.clone();
             async move { other.wait_for_release(&waits, HANG * 2).await }

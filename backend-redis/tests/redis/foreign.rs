@@ -1,6 +1,6 @@
 //! Foreign data in tenure's keys never counts as a free lock.
 
-use crate::{LEASE, acquires, claim, grant, permits, server::Server, until};
+use crate::{acquires, claim, granted, permits, server::Server, until};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
@@ -47,7 +47,7 @@ async fn a_counter_beyond_what_redis_counts_is_refused() {
         ] {
             server.tell::<()>(&["SET", RECORD, &record]);
             for mode in [Mode::Exclusive, Mode::Shared, permits(1, 2)] {
-                let refused = backend.try_acquire(&Claim { mode, ..claim("a", LEASE) }).await;
+                let refused = backend.try_acquire(&Claim { mode, ..claim("a") }).await;
                 names_the_record(&refused.expect_err(&record));
                 assert_eq!(server.tell::<u64>(&["EXISTS", KEY]), 0, "{record}: something is held");
                 assert_eq!(server.tell::<String>(&["GET", RECORD]), record);
@@ -55,10 +55,10 @@ async fn a_counter_beyond_what_redis_counts_is_refused() {
         }
         server.tell::<()>(&["DEL", RECORD]);
         server.tell::<()>(&["LPUSH", RECORD, "x"]);
-        names_the_record(&backend.try_acquire(&claim("a", LEASE)).await.unwrap_err());
+        names_the_record(&backend.try_acquire(&claim("a")).await.unwrap_err());
         assert_eq!(server.tell::<u64>(&["EXISTS", KEY]), 0);
         server.tell::<()>(&["DEL", RECORD]);
-        let held = grant(&backend, &claim("a", LEASE)).await;
+        let held = granted(&backend, &claim("a")).await;
         backend.release(&held).await.unwrap();
         server.tell::<()>(&["DEL", RECORD]);
     }
@@ -70,18 +70,18 @@ async fn the_counter_counts_as_far_as_it_can() {
     for backend in server.both().await {
         server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST - 2)]);
         for expected in [MOST - 1, MOST] {
-            let held = grant(&backend, &claim("a", LEASE)).await;
+            let held = granted(&backend, &claim("a")).await;
             assert_eq!(held.token.get(), expected);
             // Asked again, it has the same.
-            let again = Claim { id: held.claim, ..claim("a", LEASE) };
-            assert_eq!(grant(&backend, &again).await.token, held.token);
+            let again = Claim { id: held.claim, ..claim("a") };
+            assert_eq!(granted(&backend, &again).await.token, held.token);
             backend.release(&held).await.unwrap();
         }
-        names_the_record(&backend.try_acquire(&claim("a", LEASE)).await.unwrap_err());
+        names_the_record(&backend.try_acquire(&claim("a")).await.unwrap_err());
         // A smaller number than the clock's, however it is written, is nothing to go on from.
         for small in ["5", "0", "00000000000000000000000000007", "999999999999999"] {
             server.tell::<()>(&["SET", RECORD, &format!("{small} somebody 1 host ")]);
-            let held = grant(&backend, &claim("a", LEASE)).await;
+            let held = granted(&backend, &claim("a")).await;
             assert!(held.token.get() > 1_700_000_000_000_000, "{small}: {}", held.token);
             backend.release(&held).await.unwrap();
         }
@@ -93,7 +93,7 @@ async fn the_counter_counts_as_far_as_it_can() {
 async fn no_tokens_are_reserved_beyond_what_redis_counts() {
     let server = Server::start();
     let (backend, reserve) = (server.backend().await, 16);
-    let reserving = || Claim { reserve, ..claim("a", LEASE) };
+    let reserving = || Claim { reserve, ..claim("a") };
     for last in [(MOST - 16).to_string(), MOST.to_string(), u64::MAX.to_string(), "9".repeat(400)] {
         let record = format!("{last} somebody 1 host ");
         server.tell::<()>(&["SET", RECORD, &record]);
@@ -102,7 +102,7 @@ async fn no_tokens_are_reserved_beyond_what_redis_counts() {
         assert_eq!(server.tell::<String>(&["GET", RECORD]), record);
     }
     server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST - 17)]);
-    let held = grant(&backend, &reserving()).await;
+    let held = granted(&backend, &reserving()).await;
     assert_eq!((held.token.get(), held.reserved), (MOST, reserve));
 }
 
@@ -110,8 +110,8 @@ async fn no_tokens_are_reserved_beyond_what_redis_counts() {
 async fn a_counter_that_was_changed_under_its_holder_is_not_granted_again() {
     let server = Server::start();
     for backend in server.both().await {
-        let asked = claim("a", LEASE);
-        let held = grant(&backend, &asked).await;
+        let asked = claim("a");
+        let held = granted(&backend, &asked).await;
         server.tell::<()>(&["SET", RECORD, &format!("{} {} 1 host ", MOST + 1, asked.id)]);
         names_the_record(&backend.try_acquire(&asked).await.unwrap_err());
         assert_eq!(backend.renew(std::slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
@@ -126,7 +126,7 @@ async fn several_at_once_name_the_one_that_is_wrong() {
     let backend = server.backend().await;
     server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST + 1)]);
     for names in [["a", "b"], ["A", "a"]] {
-        let claims = names.map(|name| claim(name, LEASE));
+        let claims = names.map(claim);
         names_the_record(&backend.try_acquire_all(&claims).await.unwrap_err());
         let keys: Vec<String> = server.tell(&["KEYS", "tenure:?"]);
         assert_eq!(keys, [""; 0], "one of them is held");
@@ -138,8 +138,8 @@ async fn several_at_once_name_the_one_that_is_wrong() {
 async fn a_release_does_not_stumble_over_a_counter() {
     let server = Server::start();
     let fair = server.fair().await;
-    let held = grant(&fair, &claim("a", LEASE)).await;
-    let waiter = acquires(&fair, &Claim { waits: true, ..claim("a", LEASE) });
+    let held = granted(&fair, &claim("a")).await;
+    let waiter = acquires(&fair, &Claim { waits: true, ..claim("a") });
     until("it waits", || server.tell::<u64>(&["ZCARD", QUEUE]) == 1).await;
     server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST + 1)]);
     assert!(matches!(fair.release(&held).await.unwrap(), Release::Released { .. }));
@@ -152,14 +152,14 @@ async fn a_release_does_not_stumble_over_a_counter() {
 async fn keys_of_another_type() {
     let server = Server::start();
     for backend in server.both().await {
-        let held = grant(&backend, &claim("a", LEASE)).await;
+        let held = granted(&backend, &claim("a")).await;
         server.tell::<()>(&["DEL", RECORD]);
         server.tell::<()>(&["LPUSH", RECORD, "x"]);
         assert_eq!(backend.renew(std::slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
         assert_eq!(backend.holders(&held.name).await.unwrap().len(), 1);
         assert_eq!(backend.convert(&held, Mode::Shared).await.unwrap(), Conversion::Converted);
         assert_eq!(backend.force_release(&held.name).await.unwrap().len(), 1);
-        backend.withdraw(&claim("a", LEASE)).await.unwrap();
+        backend.withdraw(&claim("a")).await.unwrap();
         assert_eq!(server.tell::<u64>(&["LLEN", RECORD]), 1, "another's data is gone");
         server.tell::<()>(&["DEL", RECORD]);
         server.tell::<()>(&["LPUSH", KEY, "x"]);
@@ -170,7 +170,7 @@ async fn keys_of_another_type() {
         );
         assert_eq!(backend.list("").await.unwrap(), []);
         for mode in [Mode::Exclusive, Mode::Shared, permits(1, 2)] {
-            backend.try_acquire(&Claim { mode, ..claim("a", LEASE) }).await.unwrap_err();
+            backend.try_acquire(&Claim { mode, ..claim("a") }).await.unwrap_err();
         }
         server.tell::<()>(&["DEL", KEY]);
         server.tell::<()>(&["SET", LATCH, "x"]);
@@ -240,7 +240,7 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
     let backends = runtime.block_on(server.both());
     let config = Config { cases: 300, failure_persistence: None, ..Config::default() };
     let held = |value: String| {
-        let stranger = claim("a", LEASE);
+        let stranger = claim("a");
         for backend in &backends {
             server.tell::<()>(&["SET", KEY, &value, "PX", "20000"]);
             runtime.block_on(async {
@@ -253,7 +253,7 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
                 assert!(matches!(backend.convert(&lost, Mode::Shared).await, Ok(Conversion::Lost(_))));
                 backend.withdraw(&stranger).await.unwrap();
                 for mode in [Mode::Shared, permits(1, 2), permits(1, 3), Mode::Exclusive] {
-                    let asked = Claim { mode, ..claim("a", LEASE) };
+                    let asked = Claim { mode, ..claim("a") };
                     // Only ended leases let a claim in.
                     if let Ok(Attempt::Granted(granted)) = backend.try_acquire(&asked).await {
                         assert!(is_over(&value), "{mode:?} was granted beside {value:?}");
@@ -286,7 +286,7 @@ fn garbage_in_the_record_gives_no_token_that_is_not_greater() {
             let clock: [u64; 2] = server.tell(&["TIME"]);
             let number = record.split(' ').next().and_then(|digits| digits.parse::<u64>().ok());
             runtime.block_on(async {
-                match backend.try_acquire(&claim("a", LEASE)).await {
+                match backend.try_acquire(&claim("a")).await {
                     Ok(Attempt::Granted(held)) => {
                         assert!(held.token.get() >= clock[0] * 1_000_000 + clock[1]);
                         assert!(number.is_none_or(|number| number < held.token.get()), "{}", held.token);
@@ -321,7 +321,7 @@ fn garbage_in_the_queue_keeps_nobody_out() {
             server.tell::<()>(&["HSET", WAITERS, claim, waiter]);
         }
         runtime.block_on(async {
-            let held = grant(&fair, &claim("a", LEASE)).await;
+            let held = granted(&fair, &claim("a")).await;
             assert!(matches!(fair.release(&held).await.unwrap(), Release::Released { .. }));
         });
         server.tell::<()>(&["DEL", QUEUE, WAITERS]);
@@ -345,7 +345,7 @@ async fn the_names_of_keys_may_be_anything() {
     let names: Vec<&str> = listed.iter().map(|holder| &*holder.name).collect();
     assert_eq!(names, ["ok", "{"]);
     assert!(matches!(
-        backend.try_acquire(&Claim { name: Name::new("ok").unwrap(), ..claim("a", LEASE) }).await.unwrap(),
+        backend.try_acquire(&Claim { name: Name::new("ok").unwrap(), ..claim("a") }).await.unwrap(),
         Attempt::Busy { expires_in: None }
     ));
 }

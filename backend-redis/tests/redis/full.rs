@@ -1,6 +1,6 @@
 //! A server whose memory is full: it grants nothing, and what is held can still be renewed and released.
 
-use crate::{LEASE, acquires, claim, claim_in, grant, permits, server::Server, until};
+use crate::{acquires, claim, claim_in, granted, permits, server::Server, until};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_core::{Attempt, Backend, Claim, Conversion, Error, Grant, Locks, Mode, Release, Renewal};
@@ -21,7 +21,7 @@ async fn of_each_kind(backend: &RedisBackend) -> Vec<Grant> {
         ("alone", Mode::Exclusive),
         ("also alone", Mode::Exclusive),
     ] {
-        grants.push(grant(backend, &claim_in(mode, name)).await);
+        grants.push(granted(backend, &claim_in(mode, name)).await);
     }
     grants
 }
@@ -66,12 +66,12 @@ async fn held_names_are_renewed_converted_and_released() {
 async fn new_grants_are_refused_and_the_error_says_why() {
     let server = Server::start();
     for backend in server.both().await {
-        let (shared, alone) = (claim_in(Mode::Shared, "readers"), claim("alone", LEASE));
-        let (held, first) = (grant(&backend, &shared).await, grant(&backend, &alone).await);
+        let (shared, alone) = (claim_in(Mode::Shared, "readers"), claim("alone"));
+        let (held, first) = (granted(&backend, &shared).await, granted(&backend, &alone).await);
         fill(&server);
-        let tried = backend.try_acquire(&claim("alone", LEASE)).await.unwrap();
+        let tried = backend.try_acquire(&claim("alone")).await.unwrap();
         assert!(matches!(tried, Attempt::Busy { .. }), "{tried:?}");
-        assert_eq!(grant(&backend, &alone).await.token, first.token, "it holds");
+        assert_eq!(granted(&backend, &alone).await.token, first.token, "it holds");
         for (name, mode) in [
             ("free", Mode::Exclusive),
             ("free", Mode::Shared),
@@ -101,8 +101,8 @@ async fn lock_is_handed_over() {
     let server = Server::start();
     let fair = server.fair().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
-        let held = grant(&fair, &claim_in(mode, "a")).await;
-        let next = Claim { waits: true, ..claim("a", LEASE) };
+        let held = granted(&fair, &claim_in(mode, "a")).await;
+        let next = Claim { waits: true, ..claim("a") };
         let waiter = acquires(&fair, &next);
         until("it waits", || server.tell::<u64>(&["ZCARD", "tenure:a\u{1f}{tenure:a}q"]) == 1).await;
         fill(&server);

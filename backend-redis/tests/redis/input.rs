@@ -1,6 +1,6 @@
 //! Wrong settings and servers.
 
-use crate::{LEASE, claim, grant, in_time, said, server::Server};
+use crate::{claim, granted, in_time, said, server::Server};
 use std::{net::TcpListener, time::Duration};
 use tenure_core::{Backend, Error};
 use tenure_redis::{RedisBackend, RedisOptions};
@@ -37,7 +37,7 @@ async fn wrong_password() {
         RedisOptions::from_url(&format!("redis://:right@127.0.0.1:{}/2", server.port)).unwrap(),
     );
     let backend = backend.await.unwrap();
-    grant(&backend, &claim("a", LEASE)).await;
+    granted(&backend, &claim("a")).await;
     assert_eq!(backend.store(), format!("redis://127.0.0.1:{}/2", server.port));
     assert!(!format!("{backend:?}").contains("right"));
 }
@@ -68,7 +68,7 @@ async fn from_a_client() {
     let server = Server::start();
     let client = redis::Client::open(format!("redis://127.0.0.1:{}/1", server.port)).unwrap();
     let backend = RedisBackend::from_client(client, RedisOptions::default().prefix("app:")).await.unwrap();
-    grant(&backend, &claim("a", LEASE)).await;
+    granted(&backend, &claim("a")).await;
     let mut connection = server.connection();
     redis::cmd("SELECT").arg(1).exec(&mut connection).unwrap();
     assert!(redis::cmd("EXISTS").arg("app:a").query::<bool>(&mut connection).unwrap());

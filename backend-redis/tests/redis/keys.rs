@@ -1,6 +1,6 @@
 //! The keys of a name, and what is in them.
 
-use crate::{LEASE, claim, claim_in, grant, in_time, permits, server::Server, until};
+use crate::{LEASE, claim, claim_in, granted, in_time, permits, server::Server, until};
 use futures_util::FutureExt;
 use std::time::Duration;
 use tenure_core::{Attempt, AttemptAll, Backend, Claim, Grant, LossCause, Mode, Release, Renewal};
@@ -12,16 +12,16 @@ const RECORD: &str = "tenure:a\u{1f}{tenure:a}r";
 async fn short_lease_shortens_no_memory_of_a_lock() {
     let server = Server::start();
     let long = Duration::from_hours(30 * 24);
-    let reader = |lease| Claim { mode: Mode::Shared, ..claim("a", lease) };
+    let reader = |lease| Claim { mode: Mode::Shared, lease, ..claim("a") };
     let remembered = || Duration::from_secs(server.tell::<u64>(&["TTL", RECORD]));
     for backend in server.both().await {
-        grant(&backend, &reader(long)).await;
-        let short = grant(&backend, &reader(LEASE)).await;
+        granted(&backend, &reader(long)).await;
+        let short = granted(&backend, &reader(LEASE)).await;
         assert!(remembered() > long, "by another grant");
         assert_eq!(backend.renew(std::slice::from_ref(&short)).await.unwrap(), [Renewal::Renewed]);
         assert!(remembered() > long, "by a renewal");
         // In doubt, and so withdrawn with a mark.
-        let given_up = claim("a", LEASE);
+        let given_up = claim("a");
         assert!(backend.try_acquire(&given_up).now_or_never().is_none());
         backend.withdraw(&given_up).await.unwrap();
         assert!(server.tell::<String>(&["GET", RECORD]).contains(&format!("\n-{}", given_up.id)));
@@ -55,28 +55,29 @@ async fn claim_is_granted_again_with_its_token_and_no_shorter_lease() {
     for backend in server.both().await {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let claim = Claim { lease: LEASE / 4, ..claim_in(mode, "a") };
-            let first = grant(&backend, &claim).await;
+            let first = granted(&backend, &claim).await;
             let left = || server.tell::<u64>(&["PTTL", "tenure:a"]);
             if mode == Mode::Exclusive {
                 server.tell::<()>(&["PEXPIRE", "tenure:a", "5000"]);
-                assert_eq!(grant(&backend, &claim).await.token, first.token);
+                assert_eq!(granted(&backend, &claim).await.token, first.token);
                 assert!(left() > 5000);
             }
             // A late copy of an attempt is no other to the server than one that is made again.
             let longer = Grant { lease: LEASE, ..first.clone() };
             assert_eq!(backend.renew(std::slice::from_ref(&longer)).await.unwrap(), [Renewal::Renewed]);
-            assert_eq!(grant(&backend, &claim).await.token, first.token);
+            assert_eq!(granted(&backend, &claim).await.token, first.token);
             assert!(left() > 300_000, "{mode}");
             backend.release(&longer).await.unwrap();
         }
         // Even when the record is gone, the claim that holds the lock gets a token, and one that is not smaller.
-        let claim = claim("a", LEASE);
-        let first = grant(&backend, &claim).await;
+        let claim = claim("a");
+        let first = granted(&backend, &claim).await;
         server.tell::<()>(&["DEL", RECORD]);
-        assert!(grant(&backend, &claim).await.token > first.token);
+        assert!(granted(&backend, &claim).await.token > first.token);
         backend.release(&first).await.unwrap();
     }
-    let (backend, claims) = (server.backend().await, [claim("a", LEASE / 4), claim("b", LEASE / 4)]);
+    let (backend, claims) =
+        (server.backend().await, ["a", "b"].map(|name| Claim { lease: LEASE / 4, ..claim(name) }));
     let AttemptAll::Granted(grants) = backend.try_acquire_all(&claims).await.unwrap() else {
         panic!("both are free")
     };
@@ -95,15 +96,15 @@ async fn renewal_tells_the_cause_of_each_loss() {
         ["kept", "lapsed", "taken", "passed on", "forced", "wrong type", "wiped", "stale", "also {kept} }"];
     let mut grants = Vec::new();
     for name in names {
-        grants.push(grant(&backend, &claim(name, LEASE)).await);
+        grants.push(granted(&backend, &claim(name)).await);
     }
     let key = |name: &str| format!("tenure:{name}");
     let record = |name: &str| format!("tenure:{name}\u{1f}{{tenure:{name}}}r");
     server.tell::<()>(&["DEL", &key("lapsed")]);
     server.tell::<()>(&["SET", &key("taken"), "foreign"]);
-    backend.withdraw(&claim("passed on", LEASE)).await.unwrap();
+    backend.withdraw(&claim("passed on")).await.unwrap();
     server.tell::<()>(&["DEL", &key("passed on")]);
-    let next = grant(&backend, &claim("passed on", LEASE)).await;
+    let next = granted(&backend, &claim("passed on")).await;
     backend.release(&next).await.unwrap();
     backend.force_release(&grants[4].name).await.unwrap();
     server.tell::<()>(&["DEL", &key("wrong type")]);
@@ -158,11 +159,11 @@ async fn full_batch_is_renewed_by_one_call() {
     let mut grants = Vec::new();
     for number in 0..most {
         let claim = match number % 3 {
-            0 => claim(&format!("lock {number}"), LEASE),
+            0 => claim(&format!("lock {number}")),
             1 => claim_in(Mode::Shared, "readers"),
             _ => claim_in(permits(1, 10_000), "permits"),
         };
-        grants.push(grant(&backend, &claim).await);
+        grants.push(granted(&backend, &claim).await);
     }
     // The first call finds that the server does not know the script.
     for calls in [2, 1] {
@@ -189,15 +190,15 @@ async fn acquire_and_release_are_one_call_each() {
 async fn longest_lease_is_granted_and_remembered_for_longer() {
     let server = Server::start();
     let backend = server.backend().await;
-    let claim = claim("a", tenure_core::lease::MAX_LEASE);
-    let held = grant(&backend, &claim).await;
+    let claim = Claim { lease: tenure_core::lease::MAX_LEASE, ..claim("a") };
+    let held = granted(&backend, &claim).await;
     let remembered = || server.tell::<u64>(&["TTL", RECORD]);
     assert!(remembered() > claim.lease.as_secs());
     server.tell::<()>(&["EXPIRE", RECORD, "100"]);
     assert_eq!(backend.renew(&[held]).await.unwrap(), [Renewal::Renewed]);
     assert!(remembered() > claim.lease.as_secs());
     assert!(matches!(
-        backend.try_acquire(&crate::claim("a", LEASE)).await.unwrap(),
+        backend.try_acquire(&crate::claim("a")).await.unwrap(),
         Attempt::Busy { expires_in: Some(left) } if left > Duration::from_hours(364 * 24)
     ));
 }
@@ -209,8 +210,8 @@ async fn key_lasts_as_long_as_the_longest_lease() {
     let left = || Duration::from_millis(server.tell::<u64>(&["PTTL", "tenure:a"]));
     for backend in server.both().await {
         let reader = |lease| Claim { lease, ..claim_in(Mode::Shared, "a") };
-        let short = grant(&backend, &reader(LEASE)).await;
-        let long = grant(&backend, &reader(LEASE * 2)).await;
+        let short = granted(&backend, &reader(LEASE)).await;
+        let long = granted(&backend, &reader(LEASE * 2)).await;
         assert!(left() > LEASE * 3 / 2);
         backend.release(&long).await.unwrap();
         assert!(left() <= LEASE);
@@ -226,7 +227,7 @@ async fn sixty_readers_put_out_by_force_are_told_so() {
     for backend in server.both().await {
         let mut held = Vec::new();
         for _ in 0..60 {
-            held.push(grant(&backend, &claim_in(Mode::Shared, "a")).await);
+            held.push(granted(&backend, &claim_in(Mode::Shared, "a")).await);
         }
         assert_eq!(backend.force_release(&held[0].name).await.unwrap().len(), 60);
         assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Lost(LossCause::Forced); 60]);

@@ -1,7 +1,7 @@
 //! Requests that arrive when their claims have been withdrawn.
 
 use crate::{
-    LEASE, acquires, claim, claim_in, grant, hold, in_time, let_go, permits, proxy_to, server::Server, until,
+    acquires, claim, claim_in, granted, hold, in_time, let_go, permits, proxy_to, server::Server, until,
 };
 use futures_util::future::join_all;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn late_attempt_of_a_withdrawn_claim_is_refused() {
                 .into();
         // The server has heard of the scripts.
         for warm in [Mode::Exclusive, Mode::Shared] {
-            let held = grant(&backend, &claim_in(warm, "warm")).await;
+            let held = granted(&backend, &claim_in(warm, "warm")).await;
             backend.release(&held).await.unwrap();
         }
         let held = hold(&proxy);
@@ -36,7 +36,7 @@ async fn late_attempt_of_a_withdrawn_claim_is_refused() {
         }
         server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
         // It asks again, and releases what it gets.
-        let released = grant(&backend, &claims[3]).await;
+        let released = granted(&backend, &claims[3]).await;
         backend.release(&released).await.unwrap();
         let keys = ["EXISTS", "tenure:a", "tenure:b", "tenure:c", "tenure:d"];
         let before = server.scripts_called();
@@ -48,7 +48,7 @@ async fn late_attempt_of_a_withdrawn_claim_is_refused() {
             .await;
         assert_eq!(server.tell::<u64>(&keys), 0, "a late one holds, fair: {fair}, full: {is_full}");
         // The mark is for that claim alone, and stays while others come and go.
-        let next = grant(&backend, &claim("a", LEASE)).await;
+        let next = granted(&backend, &claim("a")).await;
         assert!(matches!(backend.try_acquire(&claims[0]).await.unwrap(), Attempt::Busy { .. }));
         backend.release(&next).await.unwrap();
         assert!(backend.try_acquire(&claims[0]).await.is_err());
@@ -63,8 +63,8 @@ async fn late_request_of_a_withdrawn_claim_is_not_queued() {
     let waiting = || server.tell::<u64>(&["ZCARD", QUEUE]);
     let (proxy, options) = proxy_to(&server).await;
     let (one, backend) = (server.fair().await, RedisBackend::connect(options.fair(true)).await.unwrap());
-    let held = grant(&one, &claim("a", LEASE)).await;
-    let given_up = claim("a", LEASE);
+    let held = granted(&one, &claim("a")).await;
+    let given_up = claim("a");
     let task = acquires(&backend, &given_up);
     until("it stands in the queue", || waiting() == 1).await;
     let held_up = hold(&proxy);
@@ -86,8 +86,8 @@ async fn late_request_of_a_withdrawn_claim_is_not_queued() {
 async fn only_doubt_leaves_a_mark() {
     let server = Server::start();
     let record = || server.tell::<String>(&["GET", "tenure:a\u{1f}{tenure:a}r"]);
-    let (backend, waiting) = (server.backend().await, claim("a", LEASE));
-    let held = grant(&backend, &claim("a", LEASE)).await;
+    let (backend, waiting) = (server.backend().await, claim("a"));
+    let held = granted(&backend, &claim("a")).await;
     assert!(matches!(backend.try_acquire(&waiting).await.unwrap(), Attempt::Busy { .. }));
     backend.withdraw(&waiting).await.unwrap();
     assert!(!record().contains('\n'), "{}", record());
@@ -99,10 +99,10 @@ async fn only_doubt_leaves_a_mark() {
 async fn claim_released_by_force_is_not_queued() {
     let server = Server::start();
     let (one, other) = (server.fair().await, server.fair().await);
-    let forced = claim("a", LEASE);
-    grant(&one, &forced).await;
+    let forced = claim("a");
+    granted(&one, &forced).await;
     other.force_release(&forced.name).await.unwrap();
-    let held = grant(&other, &claim("a", LEASE)).await;
+    let held = granted(&other, &claim("a")).await;
     let again = in_time("an answer", one.acquire(&Claim { waits: true, ..forced })).await;
     assert!(again.unwrap_err().spends_claim());
     assert!(other.waiting(&held.name).await.unwrap().is_empty());
@@ -114,10 +114,10 @@ async fn forced_release_is_remembered_beyond_the_next_grant() {
     let server = Server::start();
     let options = server.options().remember(Duration::from_mins(1));
     let backend = RedisBackend::connect(options).await.unwrap();
-    let forced = claim("a", Duration::from_mins(10));
-    grant(&backend, &forced).await;
+    let forced = claim("a");
+    granted(&backend, &forced).await;
     backend.force_release(&forced.name).await.unwrap();
-    let next = grant(&backend, &claim("a", Duration::from_secs(20))).await;
+    let next = granted(&backend, &Claim { lease: Duration::from_secs(20), ..claim("a") }).await;
     backend.release(&next).await.unwrap();
     assert!(server.tell::<u64>(&["TTL", "tenure:a\u{1f}{tenure:a}r"]) > 590);
     assert!(backend.try_acquire(&forced).await.unwrap_err().spends_claim());

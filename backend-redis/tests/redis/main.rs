@@ -1,7 +1,5 @@
 //! The store on real servers: what the conformance suite cannot see from above.
 
-#[path = "../common/claims.rs"]
-mod claims;
 mod fences;
 mod foreign;
 mod format;
@@ -25,7 +23,6 @@ mod together;
 mod turns;
 mod upgrades;
 
-use claims::{HANG, LEASE, claim, grant, in_time, said, waits};
 use server::Server;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -38,11 +35,12 @@ use tenure_conformance::{
 };
 use tenure_core::{Backend, Claim, Grant, Mode, StoreError};
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::claims::{HANG, LEASE, claim, granted, in_time, said, waits};
 use tokio::task::JoinHandle;
 
 /// A claim in this mode.
 fn claim_in(mode: Mode, name: &str) -> Claim {
-    Claim { mode, ..claim(name, LEASE) }
+    Claim { mode, ..claim(name) }
 }
 
 fn permits(take: u32, of: u32) -> Mode {
@@ -58,7 +56,7 @@ fn acquires(backend: &RedisBackend, claim: &Claim) -> JoinHandle<Result<Grant, S
 
 /// Looks again and again until something is so.
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    claims::until(what, async || so()).await;
+    tenure_testbed::claims::until(what, async || so()).await;
 }
 
 /// A proxy before a server, and the way through it. A server that gives no answer is given up soon, because some tests

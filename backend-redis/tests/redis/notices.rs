@@ -1,6 +1,6 @@
 //! Notices to waiters in a queue, and when they no longer count.
 
-use crate::{HANG, LEASE, claim, grant, in_time, server::Server, until};
+use crate::{HANG, claim, granted, in_time, server::Server, until};
 use std::{
     sync::mpsc,
     time::{Duration, Instant, SystemTime},
@@ -24,8 +24,8 @@ async fn turn_that_another_master_gave_is_none() {
     let options = server.options().fair(true).response_timeout(HANG * 2);
     let fair = async || RedisBackend::connect(options.clone()).await.unwrap();
     let (holder, backend) = (fair().await, fair().await);
-    let (held, _other) = (grant(&holder, &claim("a", LEASE)).await, grant(&holder, &claim("b", LEASE)).await);
-    let waits = claim("a", LEASE);
+    let (held, _other) = (granted(&holder, &claim("a")).await, granted(&holder, &claim("b")).await);
+    let waits = claim("a");
     let mut waiting = backend.acquire(&waits);
     let inboxes = || server.tell::<Vec<String>>(&["PUBSUB", "CHANNELS", "tenure:\u{1f}*"]);
     let stands = async {
@@ -47,7 +47,7 @@ async fn turn_that_another_master_gave_is_none() {
     publish(&turn(waits.id, Duration::from_hours(1)));
     publish("");
     // The client passes notices on in order, so a grant to its other waiter shows that it has done so.
-    let (also_waits, (tell, told)) = (claim("b", LEASE), mpsc::channel());
+    let (also_waits, (tell, told)) = (claim("b"), mpsc::channel());
     let other = std::thread::spawn({
         let (backend, claim) = (backend.clone(), also_waits.clone());
         move || {

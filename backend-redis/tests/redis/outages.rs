@@ -1,6 +1,6 @@
 //! Requests and servers that go away and come back, on a server of this machine.
 
-use crate::{LEASE, claim, cut, grant, in_time, proxy_to, server::Server, until, waits};
+use crate::{LEASE, claim, cut, granted, in_time, proxy_to, server::Server, until, waits};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
@@ -53,7 +53,7 @@ async fn idle_connections_are_kept_alive() {
 #[tokio::test]
 async fn forced_release_sent_twice_is_in_doubt() {
     let server = Server::start();
-    let ((proxy, backend), free) = (behind_proxy(&server).await, claim("a", LEASE).name);
+    let ((proxy, backend), free) = (behind_proxy(&server).await, claim("a").name);
     assert_eq!(backend.force_release(&free).await.unwrap(), []);
     cut(&proxy);
     assert!(backend.force_release(&free).await.unwrap_err().is_unavailable());
@@ -101,7 +101,7 @@ async fn refused_upgrade_sent_twice_is_in_doubt() {
 async fn renewal_sent_twice_is_in_doubt() {
     let server = Server::start();
     let (proxy, backend) = behind_proxy(&server).await;
-    let held = [grant(&backend, &claim("a", LEASE)).await];
+    let held = [granted(&backend, &claim("a")).await];
     assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Renewed]);
     cut(&proxy);
     assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Unanswered]);
@@ -125,10 +125,10 @@ async fn refused_attempt_sent_twice_is_withdrawn() {
     let (proxy, backend) = behind_proxy(&server).await;
     let other = server.backend().await;
     // The server has heard of the scripts.
-    let first = claim("a", LEASE);
-    other.release(&grant(&other, &first).await).await.unwrap();
-    let held = grant(&other, &claim("a", LEASE)).await;
-    let (one, several) = (claim("a", LEASE), [claim("a", LEASE), claim("b", LEASE)]);
+    let first = claim("a");
+    other.release(&granted(&other, &first).await).await.unwrap();
+    let held = granted(&other, &claim("a")).await;
+    let (one, several) = (claim("a"), [claim("a"), claim("b")]);
     assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Busy { .. }));
     cut(&proxy);
     assert!(matches!(backend.try_acquire(&one).await.unwrap(), Attempt::Busy { .. }));
@@ -170,15 +170,15 @@ async fn returning_server_is_not_met_by_a_storm() {
 async fn deposed_master_is_left() {
     let (old, new) = (Server::start(), Server::start());
     let (proxy, backend) = behind_proxy(&old).await;
-    let held = grant(&backend, &claim("a", LEASE)).await;
+    let held = granted(&backend, &claim("a")).await;
     // It keeps its data, because that master cannot be reached.
     old.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     let refused = backend.renew(&[held]).await.unwrap_err();
     assert!(refused.is_unavailable() && refused.to_string().contains("read-only replica"), "{refused}");
     proxy.set_upstream(SocketAddr::from((Ipv4Addr::LOCALHOST, new.port)));
     // Found out by one request or by the other.
-    let _ = backend.try_acquire(&claim("b", LEASE)).await;
-    let next = claim("c", LEASE);
-    grant(&backend, &next).await;
+    let _ = backend.try_acquire(&claim("b")).await;
+    let next = claim("c");
+    granted(&backend, &next).await;
     assert_eq!(new.tell::<u64>(&["EXISTS", "tenure:c"]), 1);
 }

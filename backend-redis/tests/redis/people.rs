@@ -1,6 +1,6 @@
 //! Lists of locks.
 
-use crate::{LEASE, claim, grant, server::Server};
+use crate::{claim, granted, server::Server};
 use tenure_core::Backend;
 use tenure_redis::RedisBackend;
 
@@ -8,7 +8,7 @@ use tenure_redis::RedisBackend;
 async fn a_list_is_of_a_prefix_and_in_order() {
     let server = Server::start();
     let backend = server.backend().await;
-    grant(&backend, &claim("b", LEASE)).await;
+    granted(&backend, &claim("b")).await;
     for number in 0..700 {
         server.tell::<()>(&["SET", &format!("tenure:many/{number:03}"), "foreign"]);
     }
@@ -29,7 +29,7 @@ async fn a_list_is_of_a_prefix_and_in_order() {
 async fn without_a_prefix_only_what_looks_like_a_lock_is_listed() {
     let server = Server::start();
     let backend = RedisBackend::connect(server.options().prefix("")).await.unwrap();
-    grant(&backend, &claim("ours", LEASE)).await;
+    granted(&backend, &claim("ours")).await;
     server.tell::<()>(&["SET", "foreign", "x", "PX", "10000"]);
     server.tell::<()>(&["SET", "data", "x"]);
     let listed = backend.list("").await.unwrap();

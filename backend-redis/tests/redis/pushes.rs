@@ -1,7 +1,7 @@
 //! How the server tells waiters of a release without a queue, and what waiting costs. `wait_for_release` asks nothing, so
 //! a push alone ends it.
 
-use crate::{HANG, LEASE, acquires, claim, claim_in, grant, in_time, server::Server, until, waits};
+use crate::{HANG, acquires, claim, claim_in, granted, in_time, server::Server, until, waits};
 use futures_util::future::join_all;
 use tenure_core::{Backend, Claim, Locks, Mode, Release, StoreError};
 use tenure_redis::{RedisBackend, RedisOptions};
@@ -45,18 +45,18 @@ async fn release_is_pushed_by_every_kind_of_server() {
         let (one, other) = (connect().await, connect().await);
         let listeners =
             |name: &str| server.tell::<(String, u64)>(&["PUBSUB", channels, &format!("tenure:{name}")]).1;
-        let held = grant(&one, &claim("a", LEASE)).await;
-        let waiter = listen(&other, claim("a", LEASE));
+        let held = granted(&one, &claim("a")).await;
+        let waiter = listen(&other, claim("a"));
         until("the waiter listens", || listeners("a") == 1).await;
         assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: true }, "{lacks:?}");
         is_told(waiter).await;
         until("the channel is left", || listeners("a") == 0).await;
         let names = ["a", "b", "c"];
-        let waiters = names.map(|name| listen(&other, claim(name, LEASE)));
+        let waiters = names.map(|name| listen(&other, claim(name)));
         until("all listen", || names.iter().all(|name| listeners(name) == 1)).await;
         waiters.iter().for_each(JoinHandle::abort);
         until("they give up", || names.iter().all(|name| listeners(name) == 0)).await;
-        let held = grant(&one, &claim("a", LEASE)).await;
+        let held = granted(&one, &claim("a")).await;
         assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: false }, "{lacks:?}");
     }
 }
@@ -74,12 +74,12 @@ async fn refused_channel_costs_only_its_own_waiters() {
         let (holder, other) = (connect().await, connect().await);
         let heard = format!("&{}", if fair { inboxes } else { "tenure:a" });
         server.tell::<()>(&["ACL", "SETUSER", "default", "resetchannels", &heard]);
-        let held = grant(&holder, &claim("a", LEASE)).await;
-        grant(&holder, &claim("b", LEASE)).await;
-        let refused = listen(&other, claim("b", LEASE));
+        let held = granted(&holder, &claim("a")).await;
+        granted(&holder, &claim("b")).await;
+        let refused = listen(&other, claim("b"));
         let subscribe = if in_shards { "ssubscribe" } else { "subscribe" };
         until("it is refused", || server.rejected(subscribe) > 0).await;
-        let waits = claim("a", LEASE);
+        let waits = claim("a");
         let waiter = if fair {
             tokio::spawn(async move { other.acquire(&waits).await.map(drop) })
         } else {
@@ -103,15 +103,15 @@ async fn refused_channel_costs_only_its_own_waiters() {
 async fn waiters_of_one_client_share_a_connection() {
     let server = Server::start();
     let (holder, shared) = (server.backend().await, server.backend().await);
-    grant(&holder, &claim("a", LEASE)).await;
-    grant(&holder, &claim("b", LEASE)).await;
-    let also = listen(&shared, claim("b", LEASE));
+    granted(&holder, &claim("a")).await;
+    granted(&holder, &claim("b")).await;
+    let also = listen(&shared, claim("b"));
     let subscribers = || server.tell::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]);
-    let waiter = listen(&shared, claim("a", LEASE));
+    let waiter = listen(&shared, claim("a"));
     until_listening(&server, 1).await;
     until("both listen", || server.listeners("b") == 1).await;
     // The client asks for the next channel once it knows that it listens to the others.
-    let last = listen(&shared, claim("c", LEASE));
+    let last = listen(&shared, claim("c"));
     until("the last one listens", || server.listeners("c") == 1).await;
     assert_eq!(subscribers().lines().count(), 1, "{}", subscribers());
     assert_eq!(server.tell::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
@@ -128,8 +128,8 @@ async fn waiter_that_cannot_listen_goes_on_asking() {
     let server = Server::start();
     server.tell::<()>(&["ACL", "SETUSER", "default", "resetchannels"]);
     let (holder, other) = (server.backend().await, server.backend().await);
-    let held = grant(&holder, &claim("a", LEASE)).await;
-    let waiter = tokio::spawn(async move { other.acquire(&claim("a", LEASE)).await });
+    let held = granted(&holder, &claim("a")).await;
+    let waiter = tokio::spawn(async move { other.acquire(&claim("a")).await });
     let before = server.scripts_called();
     until("it asks again", || server.scripts_called() >= before + 3).await;
     holder.release(&held).await.unwrap();
@@ -144,7 +144,7 @@ async fn hundred_waiting_tasks_ask_once_a_second_at_most() {
         let server = Server::start();
         let client = async || RedisBackend::connect(server.options().fair(fair)).await.unwrap();
         let (holder, locks) = (client().await, Locks::new(client().await));
-        grant(&holder, &claim("a", LEASE)).await;
+        granted(&holder, &claim("a")).await;
         for _ in 0..100 {
             drop(waits(locks.lock("a")));
         }
@@ -167,12 +167,12 @@ async fn waiting_writer_stops_readers_until_it_gives_up() {
     const STOP: &str = "tenure:a\u{1f}{tenure:a}x";
     let server = Server::start();
     let (backend, other) = (server.backend().await, server.backend().await);
-    let first = grant(&backend, &claim_in(Mode::Shared, "a")).await;
+    let first = granted(&backend, &claim_in(Mode::Shared, "a")).await;
     let tries = async |mode| backend.try_acquire(&claim_in(mode, "a")).await.unwrap();
     let busy = |attempt| matches!(attempt, tenure_core::Attempt::Busy { .. });
     assert!(busy(tries(Mode::Exclusive).await));
     assert_eq!(server.tell::<u64>(&["EXISTS", STOP]), 0, "it only tried");
-    let waits = Claim { waits: true, ..claim("a", LEASE) };
+    let waits = Claim { waits: true, ..claim("a") };
     let writer = acquires(&other, &waits);
     let left = || server.tell::<i64>(&["PTTL", STOP]);
     until("it stops newcomers", || left() > 0).await;
@@ -188,7 +188,7 @@ async fn waiting_writer_stops_readers_until_it_gives_up() {
     other.withdraw(&waits).await.unwrap();
     is_told(reader).await;
     assert_eq!(server.tell::<u64>(&["EXISTS", STOP]), 0);
-    let second = grant(&backend, &claim_in(Mode::Shared, "a")).await;
+    let second = granted(&backend, &claim_in(Mode::Shared, "a")).await;
     for reader in [first, second] {
         backend.release(&reader).await.unwrap();
     }

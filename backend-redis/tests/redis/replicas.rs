@@ -1,6 +1,6 @@
 //! Grants that replicas must have, and what becomes of them when one request is held up.
 
-use crate::{HANG, LEASE, claim, grant, hold, let_go, proxy_to, server::Server, until, waits};
+use crate::{HANG, LEASE, claim, granted, hold, let_go, proxy_to, server::Server, until, waits};
 use std::{future::poll_fn, pin::Pin, task::Poll};
 use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, Backend, Locks};
@@ -45,7 +45,7 @@ async fn late_end_of_a_grant_leaves_the_next_one_alone() {
     let (server, proxy, backend) = lonely().await;
     // The server has heard of every script: what is held up will be carried out.
     let warm = server.backend().await;
-    let held = grant(&warm, &claim("warm", LEASE)).await;
+    let held = granted(&warm, &claim("warm")).await;
     warm.release(&held).await.unwrap();
     let replica = Server::start();
     let locks = Locks::new(backend);
@@ -69,12 +69,12 @@ async fn late_end_of_a_grant_leaves_the_next_one_alone() {
 #[tokio::test]
 async fn claim_whose_grant_may_not_have_ended_is_not_used_again() {
     let (server, _proxy, backend) = lonely().await;
-    let answered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
+    let answered = backend.try_acquire(&claim("a")).await.unwrap_err();
     assert!(answered.is_unavailable() && !answered.spends_claim(), "{answered}");
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
     let (server, proxy, backend) = lonely().await;
     let _held = hold(&proxy);
-    let unanswered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
+    let unanswered = backend.try_acquire(&claim("a")).await.unwrap_err();
     assert!(unanswered.is_unavailable() && unanswered.spends_claim(), "{unanswered}");
     assert!(unanswered.to_string().contains("0 of 1 replicas"), "{unanswered}");
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 1);
@@ -85,14 +85,14 @@ async fn claim_whose_grant_may_not_have_ended_is_not_used_again() {
 async fn attempt_that_is_not_polled_holds_up_no_other() {
     let (_server, _replica, backend) = followed().await;
     for polls in 1..500 {
-        let left = claim(&format!("left {polls}"), LEASE);
+        let left = claim(&format!("left {polls}"));
         let mut attempt = backend.try_acquire(&left);
         if let Some(outcome) = polled(&mut attempt, polls).await {
             assert!(matches!(outcome.unwrap(), Attempt::Granted(_)));
             return;
         }
-        let other = claim("other", LEASE);
-        let held = tokio::time::timeout(HANG, grant(&backend, &other)).await;
+        let other = claim("other");
+        let held = tokio::time::timeout(HANG, granted(&backend, &other)).await;
         let held = held.unwrap_or_else(|_| panic!("held up by one that was polled {polls} times"));
         backend.release(&held).await.unwrap();
     }
@@ -105,7 +105,7 @@ async fn attempt_that_is_not_polled_holds_up_no_other() {
 async fn client_that_closes_fails_no_try_of_another() {
     let (_server, _replica, backend) = followed().await;
     for polls in 1..500 {
-        let asked = claim(&format!("a {polls}"), LEASE);
+        let asked = claim(&format!("a {polls}"));
         let mut attempt = backend.try_acquire(&asked);
         if let Some(outcome) = polled(&mut attempt, polls).await {
             assert!(matches!(outcome.unwrap(), Attempt::Granted(_)));

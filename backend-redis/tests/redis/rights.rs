@@ -1,8 +1,6 @@
 //! Users who lack a right: an operation succeeds as a whole, or its error names the right.
 
-use crate::{
-    HANG, LEASE, claim, claim_in, grant, in_time, input::refusal_with, permits, server::Server, until,
-};
+use crate::{HANG, claim, claim_in, granted, in_time, input::refusal_with, permits, server::Server, until};
 use redis::Value;
 use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 use tenure_core::{
@@ -147,7 +145,7 @@ impl Trial {
             assert_eq!(self.held().await, [(one.id, granted.token)]);
         }
         self.end(&one).await;
-        let held = grant(&*all, &one).await;
+        let held = granted(&*all, &one).await;
         match self.heard(less.try_acquire(&other).await) {
             Some(Attempt::Granted(granted)) => {
                 assert_ne!(mode, Mode::Exclusive);
@@ -178,7 +176,7 @@ impl Trial {
     async fn look_and_renew(&mut self, mode: Mode) {
         let claim = claim_in(mode, "a");
         let (all, less) = (Arc::clone(&self.all), Arc::clone(&self.less));
-        let held = grant(&*all, &claim).await;
+        let held = granted(&*all, &claim).await;
         for holders in [less.holders(&held.name).await, less.list("").await] {
             if let Some(holders) = self.heard(holders) {
                 assert_eq!(
@@ -217,9 +215,9 @@ impl Trial {
                 continue;
             }
             for withdraws in [false, true] {
-                let held = grant(&*all, &claim).await;
+                let held = granted(&*all, &claim).await;
                 if !is_alone {
-                    grant(&*all, &beside).await;
+                    granted(&*all, &beside).await;
                 }
                 if withdraws {
                     if self.heard(less.withdraw(&claim).await).is_some() {
@@ -237,7 +235,7 @@ impl Trial {
 
     async fn release_what_was_lost(&mut self, mode: Mode) {
         let less = Arc::clone(&self.less);
-        let held = grant(&*self.all, &claim_in(mode, "a")).await;
+        let held = granted(&*self.all, &claim_in(mode, "a")).await;
         self.all.force_release(&held.name).await.unwrap();
         if let Some(renewed) = self.heard(less.renew(std::slice::from_ref(&held)).await) {
             assert_eq!(renewed, [Renewal::Lost(LossCause::Forced)]);
@@ -255,7 +253,7 @@ impl Trial {
     async fn convert(&mut self, from: Mode, to: Mode) {
         let less = Arc::clone(&self.less);
         let claim = claim_in(from, "a");
-        let held = grant(&*self.all, &claim).await;
+        let held = granted(&*self.all, &claim).await;
         if let Some(converted) = self.heard(less.convert(&held, to).await) {
             assert_eq!(converted, Conversion::Converted);
             assert_eq!(self.all.holders(&held.name).await.unwrap()[0].mode, to);
@@ -267,7 +265,7 @@ impl Trial {
     async fn acquire_several(&mut self) {
         let less = Arc::clone(&self.less);
         // Of one slot.
-        let claims = ["a", "{tenure:a}"].map(|name| claim(name, LEASE));
+        let claims = ["a", "{tenure:a}"].map(claim);
         if let Some(attempt) = self.heard(less.try_acquire_all(&claims).await) {
             let AttemptAll::Granted(granted) = attempt else { panic!("{attempt:?} of what is free") };
             assert_eq!(self.held().await, [(granted[0].claim, granted[0].token)]);
@@ -281,8 +279,8 @@ impl Trial {
     /// A holder may hand a lock to another user's waiter.
     async fn hand_over(&mut self) {
         let (all, less) = (Arc::clone(&self.all), Arc::clone(&self.less));
-        let (one, other) = (claim("a", LEASE), Claim { waits: true, ..claim("a", LEASE) });
-        let held = grant(&*all, &one).await;
+        let (one, other) = (claim("a"), Claim { waits: true, ..claim("a") });
+        let held = granted(&*all, &one).await;
         let waiter = tokio::spawn({
             let (all, other) = (Arc::clone(&all), other.clone());
             async move { all.acquire(&other).await.unwrap() }

@@ -1,6 +1,6 @@
 //! Servers that speak TLS: one, several, and those that name others.
 
-use crate::{LEASE, claim, grant, input::refusal_with, server::Server, until, waits};
+use crate::{claim, granted, input::refusal_with, server::Server, until, waits};
 use std::{
     net::TcpStream,
     path::Path,
@@ -175,7 +175,7 @@ async fn a_cluster_over_tls() {
     for node in [1, 0] {
         nodes[node].tell::<()>(&["CLUSTER", "SETSLOT", &slot_of(&moved).to_string(), "NODE", &id]);
     }
-    grant(&backend, &claim(&moved, LEASE)).await;
+    granted(&backend, &claim(&moved)).await;
     assert_eq!(nodes[1].tell::<Vec<String>>(&["KEYS", &format!("tenure:{moved}")]).len(), 1);
 }
 

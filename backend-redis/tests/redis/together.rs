@@ -1,6 +1,6 @@
 //! Requests about many names at once. Calls of the same script are sent as one.
 
-use crate::{HANG, LEASE, acquires, claim, cut, grant, proxy_to, server::Server, until};
+use crate::{HANG, LEASE, acquires, claim, cut, granted, proxy_to, server::Server, until};
 use futures_util::future::join_all;
 use std::collections::HashSet;
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
@@ -10,7 +10,7 @@ use tenure_redis::{RedisBackend, RedisOptions};
 const NAMES: usize = 64;
 
 fn claims(mode: Mode) -> Vec<Claim> {
-    (0..NAMES).map(|number| Claim { mode, ..claim(&format!("n{number}"), LEASE) }).collect()
+    (0..NAMES).map(|number| Claim { mode, ..claim(&format!("n{number}")) }).collect()
 }
 
 /// In one task, so that all are asked for before any is answered.
@@ -75,7 +75,7 @@ async fn batch_error_is_reported_per_call() {
         let backend = RedisBackend::connect(options.fair(fair)).await.unwrap();
         let mut claims = claims(mode);
         all_released(&backend, &all_granted(&backend, &claims).await).await;
-        grant(&server.backend().await, &claim("n20", LEASE)).await;
+        granted(&server.backend().await, &claim("n20")).await;
         let record = "tenure:n30\u{1f}{tenure:n30}r";
         let last: String = server.tell(&["GET", record]);
         // As a withdrawal leaves it.
@@ -83,7 +83,7 @@ async fn batch_error_is_reported_per_call() {
         server.tell::<()>(&["RPUSH", "tenure:n40", "not a lock"]);
         for forbidden in [false, true] {
             if forbidden {
-                claims[50] = Claim { mode, ..claim("other", LEASE) };
+                claims[50] = Claim { mode, ..claim("other") };
             }
             for (number, attempt) in ask(&backend, &claims).await.into_iter().enumerate() {
                 match (number, attempt) {
@@ -110,16 +110,16 @@ async fn batch_error_is_reported_per_call() {
 async fn waiters_that_ask_together_stand_in_order() {
     let server = Server::start();
     let backend = RedisBackend::connect(server.options().fair(true)).await.unwrap();
-    grant(&backend, &claim("a", LEASE)).await;
-    let claims = |waits| -> Vec<Claim> { (0..20).map(|_| Claim { waits, ..claim("a", LEASE) }).collect() };
+    granted(&backend, &claim("a")).await;
+    let claims = |waits| -> Vec<Claim> { (0..20).map(|_| Claim { waits, ..claim("a") }).collect() };
     // Now the server knows the script.
     for attempt in ask(&backend, &claims(false)).await {
         assert!(matches!(attempt.unwrap(), Attempt::Busy { .. }));
     }
     // And the client listens already, because of a waiter that stays: otherwise some would hear of it sooner, and ask
     // first.
-    grant(&backend, &claim("b", LEASE)).await;
-    let listener = acquires(&backend, &Claim { waits: true, ..claim("b", LEASE) });
+    granted(&backend, &claim("b")).await;
+    let listener = acquires(&backend, &Claim { waits: true, ..claim("b") });
     until("it listens", || server.tell::<u64>(&["ZCARD", "tenure:b\u{1f}{tenure:b}q"]) == 1).await;
     let waiters = claims(true);
     let queue = || server.tell::<Vec<String>>(&["ZRANGE", "tenure:a\u{1f}{tenure:a}q", "0", "-1"]);

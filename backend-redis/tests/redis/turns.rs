@@ -1,6 +1,6 @@
 //! Fair mode: the queue, and how a lock is handed over.
 
-use crate::{LEASE, acquires, claim, claim_in, grant, in_time, permits, proxy_to, server::Server, until};
+use crate::{LEASE, acquires, claim, claim_in, granted, in_time, permits, proxy_to, server::Server, until};
 use std::time::Duration;
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Backend, Claim, Conversion, Grant, Locks, Mode, Name, Release, Standing, StoreError};
@@ -78,7 +78,7 @@ async fn turn_is_pushed_however_the_lock_comes_free() {
     for freed in ["release", "force", "withdrawal", "downgrade", "attempt", "reader's writer"] {
         let readers = matches!(freed, "downgrade" | "reader's writer");
         let held_in = if freed == "reader's writer" { Mode::Shared } else { Mode::Exclusive };
-        let held = grant(&one, &claim_in(held_in, "a")).await;
+        let held = granted(&one, &claim_in(held_in, "a")).await;
         let before = match freed {
             "withdrawal" | "reader's writer" => Some(Queued::in_mode(&server, Mode::Exclusive).await),
             _ => None,
@@ -99,7 +99,7 @@ async fn turn_is_pushed_however_the_lock_comes_free() {
             // As a client without a queue does it, or the end of a lease.
             "attempt" => {
                 server.tell::<()>(&["DEL", KEY]);
-                let attempt = one.try_acquire(&claim("a", LEASE)).await.unwrap();
+                let attempt = one.try_acquire(&claim("a")).await.unwrap();
                 assert!(matches!(attempt, tenure_core::Attempt::Busy { .. }), "{attempt:?}");
             }
             // The one before it is handed the lock, and gives up in that moment.
@@ -129,7 +129,7 @@ async fn release_lets_in_all_who_are_next_together() {
         (&[permits(1, 3), permits(2, 3), permits(1, 3)], 2),
         (&[permits(3, 3), permits(1, 3)], 1),
     ] {
-        let held = grant(&one, &claim("a", LEASE)).await;
+        let held = granted(&one, &claim("a")).await;
         let mut queue = Vec::new();
         for mode in modes {
             queue.push(Queued::in_mode(&server, *mode).await);
@@ -151,8 +151,8 @@ async fn handed_over_lock_stands_for_less_than_a_second() {
     let server = Server::start();
     let (one, other) = (server.fair().await, server.fair().await);
     for lease in [LEASE, Duration::from_millis(300)] {
-        let held = grant(&one, &claim("a", LEASE)).await;
-        let next = claim("a", lease);
+        let held = granted(&one, &claim("a")).await;
+        let next = Claim { lease: lease, ..claim("a") };
         let task = acquires(&other, &next);
         until("it stands in the queue", || waiting(&server) == 1).await;
         one.release(&held).await.unwrap();
@@ -168,7 +168,7 @@ async fn handed_over_lock_stands_for_less_than_a_second() {
 async fn frozen_waiter_is_handed_the_lock_for_a_moment() {
     let server = Server::start();
     let one = server.fair().await;
-    let held = grant(&one, &claim("a", LEASE)).await;
+    let held = granted(&one, &claim("a")).await;
     let (asleep, next) = (Queued::frozen(&server).await, Queued::in_mode(&server, Mode::Exclusive).await);
     let mut connection = server.connection();
     let mut told = connection.as_pubsub();
@@ -191,7 +191,7 @@ async fn dead_waiters_are_passed_and_not_shown() {
         let waiters = one.waiting(&name).await.unwrap();
         waiters.into_iter().map(|waiter| waiter.claim.unwrap().to_string()).collect::<Vec<_>>()
     };
-    let held = grant(&one, &claim("a", LEASE)).await;
+    let held = granted(&one, &claim("a")).await;
     assert!(told().await.is_empty());
     let (closed, silent) = (Queued::frozen(&server).await, Queued::frozen(&server).await);
     let alive = Queued::in_mode(&server, Mode::Exclusive).await;
@@ -210,7 +210,7 @@ async fn dead_waiters_are_passed_and_not_shown() {
     let unfair = server.backend().await.waiting(&name).await.unwrap_err();
     assert!(unfair.to_string().contains("fair=true"), "{unfair}");
     // A queue of the dead alone goes by itself.
-    let _held = grant(&one, &claim("a", LEASE)).await;
+    let _held = granted(&one, &claim("a")).await;
     let _frozen = Queued::frozen(&server).await;
     assert!(server.tell::<i64>(&["PTTL", QUEUE]) > 0 && server.tell::<i64>(&["PTTL", WAITERS]) > 0);
 }
@@ -220,7 +220,7 @@ async fn dead_waiters_are_passed_and_not_shown() {
 async fn holder_cut_off_after_the_hand_over_knows_in_time() {
     let server = Server::start();
     let one = server.fair().await;
-    let held = grant(&one, &claim("a", LEASE)).await;
+    let held = granted(&one, &claim("a")).await;
     let (proxy, options) = proxy_to(&server).await;
     let locks = Locks::new(RedisBackend::connect(options.fair(true)).await.unwrap());
     let task = tokio::spawn(async move { locks.lock("a").renew(false).acquire().await.unwrap() });
@@ -239,15 +239,15 @@ async fn holder_cut_off_after_the_hand_over_knows_in_time() {
 async fn clients_with_and_without_a_queue_wake_each_other() {
     let server = Server::start();
     let [without, with] = server.both().await;
-    let held = grant(&with, &claim("a", LEASE)).await;
+    let held = granted(&with, &claim("a")).await;
     let listener = tokio::spawn({
         let without = without.clone();
-        async move { without.wait_for_release(&claim("a", LEASE), LEASE).await }
+        async move { without.wait_for_release(&claim("a"), LEASE).await }
     });
     until("it listens", || server.listeners("a") == 1).await;
     assert_eq!(with.release(&held).await.unwrap(), Release::Released { awaited: true });
     in_time("the news", listener).await.unwrap().unwrap();
-    let held = grant(&without, &claim("a", LEASE)).await;
+    let held = granted(&without, &claim("a")).await;
     let next = Queued::in_mode(&server, Mode::Exclusive).await;
     without.release(&held).await.unwrap();
     // With the next time that it shows up.

@@ -1,6 +1,6 @@
 //! Upgrades that replicas do not have yet.
 
-use crate::{HANG, claim_in, grant, proxy_to, server::Server, until};
+use crate::{HANG, claim_in, granted, proxy_to, server::Server, until};
 use std::time::Duration;
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Backend, Conversion, Mode};
@@ -17,7 +17,7 @@ async fn upgrade_counts_only_once_replicas_have_it() {
         RedisBackend::connect(server.options().replicas(1).response_timeout(response)).await.unwrap()
     };
     let patient = client(HANG * 2).await;
-    let held = grant(&patient, &claim_in(Mode::Shared, "a")).await;
+    let held = granted(&patient, &claim_in(Mode::Shared, "a")).await;
     way.set(Direction::Replies, Flow::Hold);
     // The second finds the upgrade made, on a connection that wrote nothing before.
     for _ in 0..2 {

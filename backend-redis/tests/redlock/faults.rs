@@ -1,6 +1,6 @@
 //! Servers that are down, hang, or come back empty.
 
-use crate::nodes::{LONG, Nodes, claim, grant, in_time, until, until_renewed, waits};
+use crate::nodes::{LONG, Nodes, claim, granted, in_time, until, until_renewed, waits};
 use std::time::Duration;
 use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Claim, Error, Holder, Locks, LossCause, Renewal};
@@ -59,7 +59,7 @@ async fn name_is_not_called_free_while_its_servers_are_silent() {
     let (one, other) = (nodes.backend().await, nodes.locks().await);
     let held = claim("jobs/a");
     nodes.saboteur(0).hurt(Hurt::Kill).await.unwrap();
-    grant(&one, &held).await;
+    granted(&one, &held).await;
     nodes.saboteur(0).heal().await.unwrap();
     assert!(!nodes.has_key(0, "jobs/a") && nodes.has_key(2, "jobs/a"));
     let claims = |holders: Vec<Holder>| holders.iter().map(|holder| holder.claim).collect::<Vec<_>>();
@@ -141,7 +141,7 @@ async fn undecided_lease_costs_no_other_its_renewal() {
     let nodes = Nodes::start(3).await;
     let backend = nodes.patient().await;
     let short = |name| Claim { lease: Duration::from_secs(36), ..claim(name) };
-    let (decided, open) = (grant(&backend, &short("a")).await, grant(&backend, &short("b")).await);
+    let (decided, open) = (granted(&backend, &short("a")).await, granted(&backend, &short("b")).await);
     nodes.tell::<()>(0, &["DEL", "tenure:b"]);
     nodes.saboteur(2).hurt(Hurt::Freeze).await.unwrap();
     let renewals = async {

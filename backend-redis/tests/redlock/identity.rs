@@ -1,13 +1,11 @@
 //! Which server answers at an address: one that is named twice has one vote.
 
-use crate::{
-    claims::said,
-    nodes::{Nodes, claim, grant, record},
-};
+use crate::nodes::{Nodes, claim, granted, record};
 use std::time::Duration;
 use tenure_conformance::{proxy::Proxy, saboteur::Hurt};
 use tenure_core::{Backend, Error, Release, Renewal};
 use tenure_redis::{RedisOptions, RedlockBackend, RedlockOptions};
+use tenure_testbed::claims::said;
 
 fn options(addresses: &[String]) -> RedlockOptions {
     let server =
@@ -43,7 +41,7 @@ async fn server_that_turns_out_to_be_another_has_no_vote() {
     addresses.push(again.address().to_string());
     let backend = RedlockBackend::connect(options(&addresses)).await.unwrap();
     again.accept().await.unwrap();
-    let held = grant(&backend, &claim("a")).await;
+    let held = granted(&backend, &claim("a")).await;
     assert_eq!(backend.renew(std::slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
     assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
     // Two of three addresses answer, and they are one server.
@@ -55,7 +53,7 @@ async fn server_that_turns_out_to_be_another_has_no_vote() {
     again.set_upstream(format!("127.0.0.1:{}", port(&nodes, 2)).parse().unwrap());
     again.cut().await;
     nodes.saboteur(1).hurt(Hurt::Freeze).await.unwrap();
-    let held = grant(&backend, &claim("b")).await;
+    let held = granted(&backend, &claim("b")).await;
     assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
     nodes.saboteur(1).undo(Hurt::Freeze).await.unwrap();
     backend.close().await;
@@ -70,7 +68,7 @@ async fn each_connection_is_asked_once_for_its_server() {
     for turn in 0..10 {
         let backend = backend.clone();
         let take = async move {
-            let held = grant(&backend, &claim("a")).await;
+            let held = granted(&backend, &claim("a")).await;
             assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
         };
         if turn % 2 == 0 { take.await } else { other.spawn(take).await.unwrap() }
@@ -91,7 +89,7 @@ async fn spoilt_counter_costs_its_server_the_vote() {
     let backend = nodes.backend().await;
     let spoilt = [format!("{} somebody 1 host ", 1_u64 << 53), "abc".to_owned()];
     nodes.tell::<()>(0, &["SET", &record("a"), &spoilt[0]]);
-    let held = grant(&backend, &claim("a")).await;
+    let held = granted(&backend, &claim("a")).await;
     assert!(held.token.get() < 1 << 53);
     assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
     nodes.tell::<()>(1, &["SET", &record("a"), &spoilt[1]]);
@@ -102,7 +100,7 @@ async fn spoilt_counter_costs_its_server_the_vote() {
     for node in [0, 1] {
         nodes.tell::<()>(node, &["SET", &record("a"), &format!("{} somebody 1 host ", (1_u64 << 53) - 2)]);
     }
-    let held = grant(&backend, &claim("a")).await;
+    let held = granted(&backend, &claim("a")).await;
     assert_eq!(held.token.get(), (1 << 53) - 1);
     assert!(matches!(backend.release(&held).await.unwrap(), Release::Released { .. }));
     assert!(backend.try_acquire(&claim("a")).await.is_err());
@@ -113,7 +111,7 @@ async fn spoilt_counter_costs_its_server_the_vote() {
 async fn full_servers_renew_and_release() {
     let nodes = Nodes::start(3).await;
     let backend = nodes.backend().await;
-    let held = grant(&backend, &claim("a")).await;
+    let held = granted(&backend, &claim("a")).await;
     for node in 0..3 {
         nodes.tell::<()>(node, &["CONFIG", "SET", "maxmemory", "1"]);
     }

@@ -1,6 +1,6 @@
 //! Stragglers of clients that stopped waiting.
 
-use crate::nodes::{LONG, Nodes, claim, grant, in_time, record, until};
+use crate::nodes::{LONG, Nodes, claim, granted, in_time, record, until};
 use std::{future::poll_fn, task::Poll, time::Duration};
 use tenure_conformance::{
     proxy::{Connection, Flow},
@@ -31,7 +31,7 @@ fn hold_up(connections: &[Connection], flow: Flow) {
 async fn late_grants_withdrawn_before_they_come() {
     let nodes = Nodes::start(3).await;
     let (backend, next) = (impatient(&nodes).await, nodes.backend().await);
-    let (warm, given_up) = (grant(&backend, &claim("warm")).await, claim("a"));
+    let (warm, given_up) = (granted(&backend, &claim("warm")).await, claim("a"));
     // As of a holder with a long lease, which is to be remembered.
     let long: u64 = 60 * 24 * 60 * 60;
     for node in [1, 2] {
@@ -58,7 +58,7 @@ async fn late_grants_withdrawn_before_they_come() {
     for node in 0..3 {
         assert!(!nodes.has_key(node, "a"), "a late grant stands on node {node}");
     }
-    let free = grant(&next, &claim("a")).await;
+    let free = granted(&next, &claim("a")).await;
     next.release(&free).await.unwrap();
     backend.release(&warm).await.unwrap();
 }
@@ -73,7 +73,7 @@ fn late_grants_withdrawn_before_they_are_sent() {
         let nodes = Nodes::start(3).await;
         let backend = nodes.backend().await;
         // Every server has heard of every script.
-        let warm = grant(&backend, &claim("warm")).await;
+        let warm = granted(&backend, &claim("warm")).await;
         until("all have it", || (0..3).all(|node| nodes.has_key(node, "warm"))).await;
         backend.release(&warm).await.unwrap();
         until("none has it", || !(0..3).any(|node| nodes.has_key(node, "warm"))).await;
@@ -104,7 +104,7 @@ async fn late_withdrawal_leaves_the_next_attempt_alone() {
     let options = nodes.options().node_timeout(RESPONSE_TIMEOUT * 3);
     let options = options.each(|server| server.response_timeout(RESPONSE_TIMEOUT));
     let (backend, asked) = (RedlockBackend::connect(options).await.unwrap(), claim("a"));
-    let warm = grant(&backend, &claim("warm")).await;
+    let warm = granted(&backend, &claim("warm")).await;
     // Two servers are another's, and do not say so before the third has granted and is held up.
     for node in [0, 1] {
         nodes.tell::<()>(node, &["SET", "tenure:a", "foreign", "PX", "600000"]);
@@ -124,13 +124,13 @@ async fn late_withdrawal_leaves_the_next_attempt_alone() {
     for node in [0, 1] {
         nodes.tell::<()>(node, &["DEL", "tenure:a"]);
     }
-    let now = grant(&backend, &asked).await;
+    let now = granted(&backend, &asked).await;
     until("all three have it", || (0..3).all(|node| nodes.has_key(node, "a"))).await;
     let before = nodes.scripts_called(2);
     hold_up(&held, Flow::Pass);
     until("the first withdrawal comes", || nodes.scripts_called(2) > before).await;
     assert!(nodes.has_key(2, "a"), "a withdrawal of the first attempt ended the second");
-    let again = grant(&backend, &asked).await;
+    let again = granted(&backend, &asked).await;
     assert_eq!(again.token, now.token, "the same claim keeps its token");
     backend.release(&now).await.unwrap();
     backend.release(&warm).await.unwrap();
@@ -143,7 +143,7 @@ async fn server_that_may_cut_a_lease_short_is_not_counted_on() {
     const SHORT: Duration = Duration::from_secs(LONG.as_secs() / 2);
     let nodes = Nodes::start(3).await;
     let backend = nodes.backend().await;
-    let held = grant(&backend, &claim("a")).await;
+    let held = granted(&backend, &claim("a")).await;
     let renew = async |lease: Duration| backend.renew(&[Grant { lease, ..held.clone() }]).await.unwrap();
     let left = |node: usize| {
         let millis: u64 = nodes.tell(node, &["PTTL", "tenure:a"]);

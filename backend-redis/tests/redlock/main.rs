@@ -1,7 +1,5 @@
 //! Locks held by a majority of servers: the store on real servers that fail.
 
-#[path = "../common/claims.rs"]
-mod claims;
 mod faults;
 mod identity;
 mod late;

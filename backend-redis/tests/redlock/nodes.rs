@@ -1,11 +1,10 @@
 //! Servers that know nothing of each other, for one test.
 
-pub(crate) use crate::claims::{LEASE as LONG, grant, in_time, waits};
+pub(crate) use tenure_testbed::claims::{LEASE as LONG, claim, granted, in_time, waits};
 
-use crate::claims;
 use std::{sync::Arc, time::Duration};
 use tenure_conformance::saboteur::Saboteur;
-use tenure_core::{Claim, Guard, Locks};
+use tenure_core::{Guard, Locks};
 use tenure_redis::{RedlockBackend, RedlockOptions};
 use tenure_testbed::{Kind, Member, Server};
 
@@ -98,13 +97,9 @@ pub(crate) fn record(name: &str) -> String {
     format!("tenure:{name}\u{1f}{{tenure:{name}}}r")
 }
 
-pub(crate) fn claim(name: &str) -> Claim {
-    claims::claim(name, LONG)
-}
-
 /// Looks again and again until something is so.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    claims::until(what, async || so()).await;
+    tenure_testbed::claims::until(what, async || so()).await;
 }
 
 /// Waits until the lease has been renewed.

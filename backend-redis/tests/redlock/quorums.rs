@@ -1,6 +1,6 @@
 //! Tokens of grants whose majorities share only one server.
 
-use crate::nodes::{Nodes, claim, grant, record};
+use crate::nodes::{Nodes, claim, granted, record};
 use std::time::{Duration, SystemTime};
 use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Token};
@@ -20,7 +20,7 @@ async fn tokens_ordered_across_quorums() {
         nodes.saboteur(away).hurt(Hurt::Freeze).await.unwrap();
         // A new client each time, so that none knows more than the nodes do.
         let backend = RedlockBackend::connect(nodes.options()).await.unwrap();
-        let held = grant(&backend, &claim("a")).await;
+        let held = granted(&backend, &claim("a")).await;
         assert!(Some(held.token) > last, "without node {away}: {} follows {last:?}", held.token);
         greatest_seen |= u128::from(held.token.get()) > ahead.as_micros();
         for node in (0..3).filter(|node| *node != away) {

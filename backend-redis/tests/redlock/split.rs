@@ -1,6 +1,6 @@
 //! Clients that keep each other out.
 
-use crate::nodes::{LONG, Nodes, claim, grant, in_time, options_at, until};
+use crate::nodes::{LONG, Nodes, claim, granted, in_time, options_at, until};
 use std::{
     sync::{
         Arc,
@@ -67,7 +67,7 @@ async fn holder_without_one_server_splits_no_votes() {
     let [holder, other] = [nodes.backend().await, nodes.backend().await];
     for round in 0..ROUNDS {
         let name = format!("a{round}");
-        let held = grant(&holder, &claim(&name)).await;
+        let held = granted(&holder, &claim(&name)).await;
         until("server 0 has the key", || nodes.has_key(0, &name)).await;
         nodes.tell::<()>(0, &["DEL", &format!("tenure:{name}")]);
         let (waiting, before) = (claim(&name), nodes.scripts_called(0));

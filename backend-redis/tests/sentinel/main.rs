@@ -1,14 +1,11 @@
 //! Masters that change, and replicas that must have a grant.
 
-#[path = "../common/claims.rs"]
-mod claims;
-
-use claims::{HANG, LEASE, claim, grant, in_time, said, until, waits};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Backend, Error, Locks, LossCause, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::claims::{HANG, LEASE, claim, granted, in_time, said, until, waits};
 use tenure_testbed::{Kind, Member, Server};
 
 /// The time for an answer, also while connecting, which the tests try once. A busy machine may stand still for two
@@ -79,8 +76,8 @@ async fn master_that_dies_costs_no_lock_that_replicas_have() {
     assert!(next.token() > first);
     // Once a request has found the new master, the waiters' connection follows too (W7). This wait asks nothing, so a push
     // alone ends it.
-    until("it is found", async || listens.holders(&claim("a", LEASE).name).await.is_ok()).await;
-    let waiter = tokio::spawn(async move { listens.wait_for_release(&claim("a", LEASE), HANG * 2).await });
+    until("it is found", async || listens.holders(&claim("a").name).await.is_ok()).await;
+    let waiter = tokio::spawn(async move { listens.wait_for_release(&claim("a"), HANG * 2).await });
     until("it listens at the new master", async || {
         let mut listeners = 0;
         for member in &replicas {
@@ -176,20 +173,20 @@ async fn silent_replica_holds_up_no_renewal_and_no_other_attempt() {
     };
     let (master, replicas) = roles(&server).await;
     let (backend, slow) = (with(patience).await, with(LEASE).await);
-    let held = grant(&backend, &claim("a", LEASE)).await;
+    let held = granted(&backend, &claim("a")).await;
     for replica in &replicas {
         assert_eq!(tell::<u64>(replica, &["EXISTS", "tenure:a"]).await, 1, "acknowledged and missing");
     }
     replicas[0].saboteur().hurt(Hurt::Freeze).await.unwrap();
     let attempt = tokio::spawn({
         let slow = slow.clone();
-        async move { slow.try_acquire(&claim("slow", LEASE)).await }
+        async move { slow.try_acquire(&claim("slow")).await }
     });
     until("it counts replicas", async || tell::<u64>(&master, &["EXISTS", "tenure:slow"]).await == 1).await;
     let renewed = in_time("a renewal", slow.renew(&[held])).await.unwrap();
     assert_eq!(renewed, [Renewal::Renewed]);
     attempt.abort();
-    let claims: Vec<_> = (0..50).map(|number| claim(&format!("many {number}"), LEASE)).collect();
+    let claims: Vec<_> = (0..50).map(|number| claim(&format!("many {number}"))).collect();
     let all = join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
     for attempt in in_time("an answer to all", all).await {
         let error = attempt.unwrap_err();

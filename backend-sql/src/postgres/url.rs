@@ -41,8 +41,8 @@ impl PostgresOptions {
                     |options, text| options.advisory_key(text.parse().unwrap_or_default()),
                 )
                 .about(
-                    "strategy=advisory: the key of pg_advisory_lock: tenure's own, or that of programs without tenure, from \
-                    the name or one for all names",
+                    "strategy=advisory: the key of pg_advisory_lock: tenure's own, PostgreSQL's hash of the name, or one \
+                    number for all names",
                 ),
                 Parameter::word(
                     "sslmode",

@@ -1,6 +1,6 @@
 //! Lease rows as every database has them: what time and other programs make of a row, which no client can ask for.
 
-use crate::claims::{AWAITED, RELEASED, busy, chain, claim, granted, permits, reader, soon, until, waiting};
+use crate::claims::{AWAITED, RELEASED, busy, claim, granted, permits, reader, said, soon, until, waiting};
 use serde_json::Value;
 use std::{slice, sync::Arc, time::Duration};
 use tenure_core::{Backend, Claim, LossCause, Release, Renewal};
@@ -192,7 +192,7 @@ pub(crate) async fn row_that_is_not_ours_says_so_and_lets_nobody_in(rows: &impl 
         ];
         for refused in refused {
             let error = refused.expect_err(spoil);
-            let said = chain(&error);
+            let said = said(&error);
             let words = [
                 "the row of \"a\" is damaged or from another program (",
                 "); delete it after the last lease in it has expired",
@@ -210,7 +210,7 @@ pub(crate) async fn row_that_is_not_ours_says_so_and_lets_nobody_in(rows: &impl 
     }
     granted(&store, &claim("a")).await;
     rows.set_record("a", &serde_json::json!({ "format": 2, "token": 1 })).await;
-    let later = chain(&store.try_acquire(&claim("a")).await.unwrap_err());
+    let later = said(&store.try_acquire(&claim("a")).await.unwrap_err());
     assert!(
         later.contains("the row of \"a\" has format 2, and this version of tenure reads format 1"),
         "{later}"

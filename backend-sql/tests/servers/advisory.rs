@@ -3,9 +3,9 @@
 use crate::{
     Backend, Kind, LONG, RELEASED, Table, busy,
     case::cases,
-    chain, claim, granted,
+    claim, granted,
     lease_rows::Rows,
-    name, soon,
+    name, said, soon,
     store::{Options, Store},
     transactions, until, waiting,
 };
@@ -82,7 +82,7 @@ async fn foreign_program_excludes_and_is_excluded(table: &Table) {
             "{holders:?}"
         );
         let refused = store.force_release(&name(&text)).await.unwrap_err();
-        assert!(chain(&refused).contains("has this"), "{}", chain(&refused));
+        assert!(said(&refused).contains("has this"), "{}", said(&refused));
         let waiter = store.clone();
         let next = waiting(&text);
         let acquiring = tokio::spawn(async move { waiter.acquire(&next).await });
@@ -103,7 +103,7 @@ async fn names_with_one_key_exclude_each_other(table: &Table) {
     // Who asks is told the name that keeps it out, and cannot end that one unseen.
     assert_eq!(store.holders(&name("other")).await.unwrap()[0].name, one.name);
     let refused = store.force_release(&name("other")).await.unwrap_err();
-    assert!(chain(&refused).contains("has this advisory lock"), "{}", chain(&refused));
+    assert!(said(&refused).contains("has this advisory lock"), "{}", said(&refused));
     assert_eq!(store.release(&one).await.unwrap(), RELEASED);
     let other = granted(&store, &claim("other")).await;
     assert!(other.token > one.token);
@@ -208,7 +208,7 @@ async fn list_needs_to_see_other_users(table: &Table) {
     let holders = theirs.holders(&grant.name).await.unwrap();
     assert_eq!((holders[0].claim, holders[0].token), (Some(grant.claim), Some(grant.token)));
     let refused = theirs.list("").await.unwrap_err();
-    assert!(chain(&refused).contains("GRANT pg_read_all_stats"), "{}", chain(&refused));
+    assert!(said(&refused).contains("GRANT pg_read_all_stats"), "{}", said(&refused));
     table.admin().await.execute(&format!("GRANT pg_read_all_stats TO {user}")).await;
     assert_eq!(theirs.list("").await.unwrap()[0].info, *claim("a").holder);
     let other = granted(&theirs, &claim("b")).await;
@@ -225,11 +225,11 @@ async fn refused_token_leaves_no_lock(table: &Table) {
     let theirs = table.options_at(&url).open().await.unwrap();
     table.admin().await.execute(&format!("REVOKE USAGE ON SEQUENCE {}_tokens FROM {user}", table.name)).await;
     let refused = theirs.try_acquire(&claim("a")).await.unwrap_err();
-    assert!(chain(&refused).contains("GRANT USAGE, UPDATE ON SEQUENCE"), "{}", chain(&refused));
+    assert!(said(&refused).contains("GRANT USAGE, UPDATE ON SEQUENCE"), "{}", said(&refused));
     let grant = soon(ours.acquire(&waiting("a"))).await.unwrap();
     assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
     let refused = table.options_at(&url).open().await.err().expect("a user who may not draw tokens");
-    assert!(chain(&refused).contains("GRANT USAGE, UPDATE ON SEQUENCE"), "{}", chain(&refused));
+    assert!(said(&refused).contains("GRANT USAGE, UPDATE ON SEQUENCE"), "{}", said(&refused));
 }
 
 async fn dropped_table_is_made_again(table: &Table) {

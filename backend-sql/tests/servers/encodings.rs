@@ -1,7 +1,7 @@
 //! Databases that cannot store every character.
 
 use crate::{
-    Backend, Claim, HolderInfo, Kind, Table, case::cases, chain, claim, granted, name, reader, soon,
+    Backend, Claim, HolderInfo, Kind, Table, case::cases, claim, granted, name, reader, said, soon,
     store::Options, table::Raw,
 };
 use futures_util::future::join_all;
@@ -126,7 +126,7 @@ async fn name_outside_of_the_encoding_is_refused_at_once(table: &Table) {
     let (_beside, locks) = (granted(&store, &claim("é")).await, store.locks());
     let refused = soon(async { locks.lock("夜").acquire().await }).await.unwrap_err();
     assert!(matches!(refused, Error::Store { .. }), "{refused:?}");
-    let said = chain(&refused);
+    let said = said(&refused);
     for part in ["\"夜\"", "\"LATIN1\"", "ENCODING 'UTF8'"] {
         assert!(said.contains(part), "{said}");
     }
@@ -153,7 +153,7 @@ async fn prefix_outside_of_the_encoding_is_refused_when_connecting(table: &Table
     options.clone().prefix("é/").open().await.unwrap();
     let refused = options.prefix("夜/").open().await.err().unwrap();
     assert!(matches!(refused, Error::Store { .. }), "{refused:?}");
-    let said = chain(&refused);
+    let said = said(&refused);
     for part in ["\"夜/\"", "\"LATIN1\"", "ENCODING 'UTF8'"] {
         assert!(said.contains(part), "{said}");
     }

@@ -3,9 +3,9 @@
 use crate::{
     Backend, Kind, LEASE, RELEASED, Table, busy,
     case::cases,
-    chain, claim, granted,
+    claim, granted,
     lease_rows::Rows,
-    soon,
+    said, soon,
     store::{Options, Store},
     table::Raw,
     until, waiting,
@@ -25,7 +25,7 @@ cases!("errors":
 
 /// The refusal's words, which must have these among them and no password.
 fn words<'w>(error: &dyn std::error::Error, words: impl IntoIterator<Item = &'w str>) {
-    let text = chain(error);
+    let text = said(error);
     let missing: Vec<&str> = words.into_iter().filter(|word| !text.contains(word)).collect();
     assert!(missing.is_empty() && !text.contains("hunter2"), "{missing:?} not in: {text}");
 }
@@ -250,7 +250,7 @@ async fn passing_errors_are_asked_again_until_they_pass(table: &Table) {
         .await;
         table.execute("DELETE FROM {t}_said").await;
         let guard =
-            soon(acquiring).await.unwrap().unwrap_or_else(|error| panic!("{which}: {}", chain(&error)));
+            soon(acquiring).await.unwrap().unwrap_or_else(|error| panic!("{which}: {}", said(&error)));
         guard.release().await.unwrap();
     }
 }

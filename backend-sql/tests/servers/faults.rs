@@ -2,7 +2,7 @@
 
 use crate::{
     Attempt, Backend, Claim, Duration, Kind, LONG, LossCause, RELEASED, Standing, Table, busy, case::cases,
-    chain, claim, errors::unavailable, granted, lease_rows::Rows, name, soon, until, waiting,
+    claim, errors::unavailable, granted, lease_rows::Rows, name, said, soon, until, waiting,
 };
 use futures_util::FutureExt;
 use std::{cell::Cell, pin::pin};
@@ -49,7 +49,7 @@ async fn backend_terminated(table: &Table) {
     match next.release().await {
         // The server may also have ended a connection that was opened meanwhile.
         Ok(()) | Err(Error::Lost { cause: LossCause::SessionEnded, .. }) => {}
-        Err(error) => panic!("{}", chain(&error)),
+        Err(error) => panic!("{}", said(&error)),
     }
 }
 
@@ -60,7 +60,7 @@ async fn too_many_connections(table: &Table) {
     let guard = locks.lock("a").lease(SHORT_LEASE).acquire().await.unwrap();
     table.server.saboteur().hurt(Hurt::FillConnections).await.unwrap();
     let error = table.options().open().await.map(drop).unwrap_err();
-    let said = chain(&error);
+    let said = said(&error);
     assert!(
         error.is_retryable() && said.contains("no connection left") && said.contains("max_connections"),
         "{said}"
@@ -157,7 +157,7 @@ async fn transactions_collide(table: &Table) {
     }];
     let [ok, ended]: [Vec<_>; 2] = outcomes.into_iter().partition::<Vec<_>, _>(Result::is_ok).into();
     let error = ended.into_iter().find_map(Result::err);
-    let said = error.as_ref().map(|error| chain(error)).unwrap_or_default();
+    let said = error.as_ref().map(|error| said(error)).unwrap_or_default();
     assert!(
         ok.len() == 1 && error.is_some_and(|error| error.is_retryable()) && said.contains("begin again"),
         "{said}"
@@ -212,18 +212,18 @@ async fn connection_not_reused_dirty(table: &Table) {
 async fn table_missing_clear_error(table: &Table) {
     let missing = || table.options().create_table(false).open();
     let error = missing().await.map(drop).unwrap_err();
-    let said = chain(&error);
+    let text = said(&error);
     let strategy = if table.strategy == Strategy::RowLock { " --strategy row-lock" } else { "" };
     let command =
         format!("`tenure schema {}{strategy} --table {}`", table.either("postgres", "mysql"), table.name);
-    assert!(matches!(error, Error::Store { .. }) && said.contains(&command), "{said}");
+    assert!(matches!(error, Error::Store { .. }) && text.contains(&command), "{text}");
     table.execute(&table.ddl()).await;
     let store = missing().await.unwrap();
     let grant = granted(&store, &claim("a")).await;
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
     let latch = async || store.latch(&name("a"), &LatchStep::Look).await;
     if table.strategy == Strategy::RowLock {
-        let said = chain(&latch().await.unwrap_err());
+        let said = said(&latch().await.unwrap_err());
         // They are lease rows.
         let command =
             format!("`tenure schema {} --table {}_latches`", table.either("postgres", "mysql"), table.name);

@@ -4,7 +4,7 @@
 mod damaged_rows;
 
 use crate::{
-    Attempt, Backend, RELEASED, Store, Table, case::cases, chain, claim, granted, lease_rows::Rows, name,
+    Attempt, Backend, RELEASED, Store, Table, case::cases, claim, granted, lease_rows::Rows, name, said,
     store::Options, table::Raw,
 };
 use damaged_rows::{Kept, Row, ask, number, rows, rows_that_were_wrong_once, texts};
@@ -110,7 +110,7 @@ async fn a_latch_that_is_not_ours_says_so(table: &Table) {
     table.execute(&format!("UPDATE {latches} SET record = '{{\"of\": 2}}' WHERE name = '\u{1}a'")).await;
     for step in [LatchStep::Look, step] {
         let error = store.latch(&latch, &step).await.unwrap_err();
-        let said = chain(&error);
+        let said = said(&error);
         assert!(
             !error.is_unavailable() && said.contains("damaged or from another program"),
             "{step:?}: {said}"

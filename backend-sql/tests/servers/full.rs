@@ -1,8 +1,8 @@
 //! A server whose disk is full refuses every write.
 
 use crate::{
-    Attempt, Backend, LossCause, RELEASED, Standing, Table, case::cases, chain, claim, errors::with_errors,
-    granted, lease_rows::Rows, lost, name, soon, waiting,
+    Attempt, Backend, LossCause, RELEASED, Standing, Table, case::cases, claim, errors::with_errors, granted,
+    lease_rows::Rows, lost, name, said, soon, waiting,
 };
 
 cases!("full": a_full_disk_ends_no_row_lock.of_row_locks());
@@ -23,7 +23,7 @@ async fn a_full_disk_ends_no_row_lock(table: &Table) {
     for name in ["free", "new"] {
         match theirs.try_acquire(&claim(name)).await {
             Err(error) => {
-                let refused = chain(&error);
+                let refused = said(&error);
                 assert!(refused.contains("full") && refused.contains("make room"), "{name}: {refused}");
             }
             // Its row is there, and its note is not.

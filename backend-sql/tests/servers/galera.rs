@@ -1,6 +1,6 @@
 //! A cluster whose nodes all accept writes.
 
-use crate::{Backend, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, waiting};
+use crate::{Backend, Kind, RELEASED, Table, busy, case::cases, claim, granted, said, soon, waiting};
 use tenure_core::{Error, Renewal};
 use tenure_testbed::Member;
 
@@ -19,7 +19,7 @@ async fn row_locks_are_refused_on_every_node(table: &Table) {
     for url in nodes(table) {
         let error = table.options_at(&url).open().await.map(drop).expect_err("it was not refused");
         assert!(matches!(error, Error::Store { .. }), "{error:?}");
-        let said = chain(&error);
+        let said = said(&error);
         assert!(said.contains("Galera") && said.contains("strategy=lease-row"), "{said}");
     }
 }

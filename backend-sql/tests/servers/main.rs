@@ -37,7 +37,7 @@ mod transactions;
 
 use case::{Case, Lane};
 use claims::{
-    AWAITED, LEASE, RELEASED, busy, chain, claim, granted, name, permits, reader, soon, until, waiting,
+    AWAITED, LEASE, RELEASED, busy, claim, granted, name, permits, reader, said, soon, until, waiting,
 };
 use libtest_mimic::Arguments;
 use std::{process::ExitCode, time::Duration};

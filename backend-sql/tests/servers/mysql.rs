@@ -3,9 +3,9 @@
 use crate::{
     Backend, Duration, Kind, RELEASED, Table, busy,
     case::cases,
-    chain, claim, granted,
+    claim, granted,
     lease_rows::{Rows, token_follows_the_last},
-    soon, until, waiting,
+    said, soon, until, waiting,
 };
 use futures_util::{FutureExt, future::join_all};
 use std::pin::pin;
@@ -123,7 +123,7 @@ async fn uncommitted_changes_are_not_seen_whatever_the_isolation_level(table: &T
 async fn a_password_without_tls(table: &Table) {
     let (_, url) = table.user().await;
     let error = table.options_at(&format!("{url}?ssl-mode=disabled")).open().await.map(drop).unwrap_err();
-    let said = chain(&error);
+    let said = said(&error);
     assert!(said.contains("ssl-mode") && !said.contains("hunter2"), "{said}");
 }
 
@@ -172,6 +172,6 @@ async fn row_locks_are_refused_where_a_group_has_several_writers(table: &Table) 
     admin.execute("UNINSTALL PLUGIN group_replication").await;
     one.unwrap();
     let error = several.expect_err("it was not refused");
-    assert!(chain(&error).contains("Group Replication"), "{}", chain(&error));
+    assert!(said(&error).contains("Group Replication"), "{}", said(&error));
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
 }

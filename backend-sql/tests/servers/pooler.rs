@@ -1,8 +1,7 @@
 //! Behind a real PgBouncer in transaction mode.
 
 use crate::{
-    Backend, Kind, LONG, RELEASED, Store, Table, busy, case::cases, chain, claim, granted, table::Raw,
-    waiting,
+    Backend, Kind, LONG, RELEASED, Store, Table, busy, case::cases, claim, granted, said, table::Raw, waiting,
 };
 use std::collections::HashSet;
 use tenure_core::Error;
@@ -71,7 +70,7 @@ async fn unannounced_pooler_is_named_and_its_sessions_stay_as_they_are(table: &T
             assert!(changed.is_empty(), "{changed:?}");
             let error = opened.expect_err("it was not noticed");
             assert!(matches!(error, Error::Store { .. }), "{error:?}");
-            assert!(chain(&error).contains("pooler=true"), "{}", chain(&error));
+            assert!(said(&error).contains("pooler=true"), "{}", said(&error));
         }
     }
 }
@@ -79,7 +78,7 @@ async fn unannounced_pooler_is_named_and_its_sessions_stay_as_they_are(table: &T
 async fn pooler_in_session_mode_works_once_it_is_announced(table: &Table) {
     let unannounced = || unannounced(table, "session");
     let error = PostgresBackend::connect(unannounced()).await.map(drop).unwrap_err();
-    assert!(chain(&error).contains("pooler=false"), "{}", chain(&error));
+    assert!(said(&error).contains("pooler=false"), "{}", said(&error));
     let store = Store::Postgres(PostgresBackend::connect(unannounced().pooler(false)).await.unwrap());
     let grant = granted(&store, &claim("a")).await;
     busy(&store, &claim("a")).await;
@@ -91,6 +90,6 @@ async fn pooler_in_statement_mode_refuses_row_locks_for_good(table: &Table) {
     let store = Store::Postgres(PostgresBackend::connect(options).await.unwrap());
     let (tried, waited) = (store.try_acquire(&claim("a")).await, store.acquire(&waiting("a")).await);
     for error in [tried.unwrap_err(), waited.unwrap_err()] {
-        assert!(!error.is_unavailable() && chain(&error).contains("pool_mode"), "{error}");
+        assert!(!error.is_unavailable() && said(&error).contains("pool_mode"), "{error}");
     }
 }

@@ -3,10 +3,10 @@
 use crate::{
     AWAITED, Backend, Duration, Kind, LONG, Mode, RELEASED, Store, Table, busy,
     case::cases,
-    chain, claim, granted,
+    claim, granted,
     lease_rows::Rows,
     leases::{keep_places, waiter},
-    permits, reader, soon,
+    permits, reader, said, soon,
     stopped::Stopped,
     store::Options,
     until, waiting,
@@ -225,9 +225,9 @@ async fn a_missing_schema(table: &Table) {
     let path = format!("{0}.{0}", table.name);
     let error = table.options().table(&path).open().await.map(drop).unwrap_err();
     assert!(
-        chain(&error).contains("the schema of the table") && chain(&error).contains(&path),
+        said(&error).contains("the schema of the table") && said(&error).contains(&path),
         "{}",
-        chain(&error)
+        said(&error)
     );
     table.execute("CREATE SCHEMA {t}").await;
     let store = table.options().table(&path).open().await.unwrap();

@@ -1,6 +1,6 @@
 //! Encrypted connections: what each mode of the drivers' checks.
 
-use crate::{Backend, Kind, Table, case::cases, chain, claim, granted, lease_rows::Rows, until};
+use crate::{Backend, Kind, Table, case::cases, claim, granted, lease_rows::Rows, said, until};
 use futures_util::FutureExt;
 use std::{
     fs,
@@ -150,7 +150,7 @@ async fn attempt(table: &Table, url: &str, parameters: &str) -> Result<(), Error
 /// At once, with what to do, and not as something that may pass.
 async fn refused(table: &Table, url: &str, parameters: &str, says: &[&str]) {
     let error = attempt(table, url, parameters).await.expect_err(parameters);
-    let said = chain(&error);
+    let said = said(&error);
     assert!(matches!(error, Error::Store { .. }), "{parameters}: {said}");
     for part in says {
         assert!(said.contains(part), "{parameters}: {part:?} is not in {said}");
@@ -197,7 +197,7 @@ async fn check(table: &Table, ours: &Certificates, other: &Certificates) {
         (&name, trusted("verify-full")),
     ] {
         let had = attempt(table, url, &parameters).await;
-        had.unwrap_or_else(|error| panic!("{url} {parameters}: {}", chain(&error)));
+        had.unwrap_or_else(|error| panic!("{url} {parameters}: {}", said(&error)));
     }
     // Not for this number; not by an authority that is known here.
     refused(table, &number, &trusted("verify-full"), &["127.0.0.1", "localhost", "verify-ca"]).await;
@@ -236,7 +236,7 @@ async fn each_mode_for_mariadb_checks_what_it_says(table: &Table) {
         (&name, trusted("verify_identity")),
     ] {
         let had = attempt(table, url, &parameters).await;
-        had.unwrap_or_else(|error| panic!("{url} {parameters}: {}", chain(&error)));
+        had.unwrap_or_else(|error| panic!("{url} {parameters}: {}", said(&error)));
     }
     // Not without encryption; not for this number; not by an authority that is known here.
     refused(table, &number, "ssl-mode=disabled", &["refused user encrypted"]).await;

@@ -2,7 +2,7 @@
 
 use crate::{
     Attempt, Backend, Claim, Duration, Kind, LossCause, RELEASED, Release, Store, Table, blocked::stranger,
-    case::cases, chain, claim, granted, lease_rows::Rows, reader, soon, until,
+    case::cases, claim, granted, lease_rows::Rows, reader, said, soon, until,
 };
 use futures_util::{
     FutureExt,
@@ -297,7 +297,7 @@ async fn what_one_is_refused_is_done_for_the_others(table: &Table) {
         for (told, claim) in told.into_iter().zip(&asked) {
             if claim.name == refused.name {
                 let error = told.unwrap_err();
-                assert!(chain(&error).contains("not this one"), "{error}");
+                assert!(said(&error).contains("not this one"), "{error}");
             } else {
                 grants.push(taken(told));
             }

@@ -2,7 +2,7 @@
 
 use crate::table::Raw;
 use crate::{
-    Backend, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, lease_rows::Rows, soon, waiting,
+    Backend, Kind, RELEASED, Table, busy, case::cases, claim, granted, lease_rows::Rows, said, soon, waiting,
 };
 use tenure_core::{Error, Token};
 use tenure_sql::{Fence, FenceError, Strategy};
@@ -43,7 +43,7 @@ async fn what_ends_the_wait_is_said(table: &Table) {
     transaction.execute(table.either("SET lock_timeout = 50", "SET innodb_lock_wait_timeout = 1")).await;
     transaction.execute("BEGIN").await;
     let error = store.in_transaction(&mut transaction, "a").await.unwrap_err();
-    assert!(error.is_retryable() && chain(&error).contains("begin again"), "{}", chain(&error));
+    assert!(error.is_retryable() && said(&error).contains("begin again"), "{}", said(&error));
     transaction.execute("ROLLBACK").await;
     store.release(&grant).await.unwrap();
     let error = store.in_transaction(&mut transaction, "").await.unwrap_err();
@@ -60,7 +60,7 @@ async fn a_row_that_cannot_be_seen_is_not_taken_for_locked(table: &Table) {
         transaction
     };
     let error = store.try_in_transaction(&mut begin().await, "a").await.unwrap_err();
-    assert!(error.is_retryable() && chain(&error).contains("begin again"), "{}", chain(&error));
+    assert!(error.is_retryable() && said(&error).contains("begin again"), "{}", said(&error));
     let (mut first, mut second) = (begin().await, begin().await);
     assert!(store.try_in_transaction(&mut first, "a").await.unwrap());
     assert!(!store.try_in_transaction(&mut second, "a").await.unwrap());

@@ -1,6 +1,6 @@
 //! Permissions of the file: a user who can write to it can acquire and break any lock.
 
-use crate::{File, bad_files::refused, chain, claim, granted};
+use crate::{File, bad_files::refused, claim, granted, said};
 use std::{
     fs::{Permissions, metadata, set_permissions},
     os::unix::fs::PermissionsExt,
@@ -63,7 +63,7 @@ async fn a_file_that_everybody_may_write() {
         refused(file.options(), &[&says, "every user can write to it", &advice, "group"]).await;
         let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(file.path());
         let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
-        assert!(chain(&error).contains("chmod o-w"), "{error}");
+        assert!(said(&error).contains("chmod o-w"), "{error}");
     }
     set_mode(file.path(), 0o660);
     granted(&file.open().await, &claim("a")).await;

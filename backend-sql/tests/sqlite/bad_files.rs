@@ -6,7 +6,7 @@ use tenure_core::{Error, Locks};
 pub(crate) async fn refused(options: SqliteOptions, says: &[&str]) {
     let error = SqliteBackend::open(options).await.unwrap_err();
     assert!(matches!(error, Error::Store { .. }) && !error.is_retryable(), "{error:?}");
-    let said = chain(&error);
+    let said = said(&error);
     for part in says {
         assert!(said.contains(part), "{said:?} does not say {part:?}");
     }
@@ -68,7 +68,7 @@ async fn a_damaged_file() {
         backend.release(&grant).await.unwrap_err(),
         backend.renew(std::slice::from_ref(&grant)).await.unwrap_err(),
     ] {
-        assert!(!error.is_unavailable() && chain(&error).contains("damaged"), "{error:?}");
+        assert!(!error.is_unavailable() && said(&error).contains("damaged"), "{error:?}");
     }
     backend.close().await;
     // The header stays, so that it is still a database.
@@ -85,7 +85,7 @@ async fn a_file_that_cannot_be_written() {
     let backend = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap();
     let error = Locks::new(backend).lock("a").try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
-    let said = chain(&error);
+    let said = said(&error);
     assert!(said.contains("locks.db cannot be written") && said.contains("its directory"), "{said}");
 }
 
@@ -95,7 +95,7 @@ async fn a_file_without_a_write_ahead_log() {
     file.open().await.close().await;
     let connect = SqliteConnectOptions::new().filename(file.path()).immutable(true);
     let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
-    assert!(chain(&error).contains("cannot have a write-ahead log"), "{}", chain(&error));
+    assert!(said(&error).contains("cannot have a write-ahead log"), "{}", said(&error));
 }
 
 /// The bound on pages stands for the disk's: SQLite answers the same.
@@ -117,7 +117,7 @@ async fn a_full_disk() {
         assert!(guards.len() < 1000, "the file never got full");
     };
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
-    assert!(chain(&error).contains("is full; make room"), "{}", chain(&error));
+    assert!(said(&error).contains("is full; make room"), "{}", said(&error));
     // Nothing is lost: what was held is held, and can be renewed and released.
     let held = file.open().await.list("").await.unwrap().len();
     assert_eq!(held, guards.len());
@@ -145,7 +145,7 @@ async fn a_commit_that_fails() {
         backend.release(&grant).await.map(drop).unwrap_err(),
         backend.renew(std::slice::from_ref(&grant)).await.map(drop).unwrap_err(),
     ] {
-        assert!(!error.is_unavailable() && chain(&error).contains("FOREIGN KEY"), "{error:?}");
+        assert!(!error.is_unavailable() && said(&error).contains("FOREIGN KEY"), "{error:?}");
     }
     let names = backend.list("").await.unwrap();
     assert_eq!(names.iter().map(|holder| &*holder.name).collect::<Vec<_>>(), ["held"]);
@@ -194,5 +194,5 @@ async fn a_table_that_goes_away() {
 async fn a_database_in_memory() {
     let connect: SqliteConnectOptions = "sqlite::memory:".parse().unwrap();
     let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
-    assert!(chain(&error).contains("memory:"), "{}", chain(&error));
+    assert!(said(&error).contains("memory:"), "{}", said(&error));
 }

@@ -66,7 +66,7 @@ async fn a_full_disk_costs_leases_and_no_exclusion() {
     let token = guard.token();
     disk.fill();
     let error = refused(&theirs).await;
-    let refused = chain(&error);
+    let refused = said(&error);
     assert!(refused.contains("full") && refused.contains("make room"), "{refused}");
     let beside = theirs.try_acquire(&claim("held")).await;
     assert!(!matches!(beside, Ok(Attempt::Granted(_))) || !guard.is_held(), "{beside:?}");

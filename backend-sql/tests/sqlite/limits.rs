@@ -51,7 +51,7 @@ async fn failed_write_is_unavailable_and_grants_nothing() {
             ]
         });
         for error in failed.await {
-            assert!(error.is_unavailable() && chain(&error).contains("disk I/O error"), "{error:?}");
+            assert!(error.is_unavailable() && said(&error).contains("disk I/O error"), "{error:?}");
         }
         let names = other.list("").await.unwrap();
         assert_eq!(names.iter().map(|holder| &*holder.name).collect::<Vec<_>>(), ["held"]);
@@ -68,7 +68,7 @@ async fn file_is_unavailable_while_no_more_can_be_opened() {
     let file = File::new();
     let backend = file.open().await;
     let error = limited(Resource::Nofile, 0, SqliteBackend::open(file.options())).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }) && chain(&error).contains("ulimit -n"), "{error:?}");
+    assert!(matches!(error, Error::Unavailable { .. }) && said(&error).contains("ulimit -n"), "{error:?}");
     granted(&file.open().await, &claim("a")).await;
     backend.close().await;
 }

@@ -22,7 +22,7 @@ mod people;
 mod removed;
 mod waiting;
 
-use claims::{RELEASED, busy, chain, claim, granted, name, reader, soon, until};
+use claims::{RELEASED, busy, claim, granted, name, reader, said, soon, until};
 use lease_rows::Rows;
 use serde_json::Value;
 use sqlx::{

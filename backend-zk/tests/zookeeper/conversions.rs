@@ -1,8 +1,8 @@
 //! Writers that become readers, and readers that become writers.
 
 use crate::{
-    Scene, USUAL_SESSION, claim, end_session, eventually, granted, in_time, none_is_finished, quiet,
-    server::ONE, try_grant, wait,
+    Scene, USUAL_SESSION, claim, end_session, granted, in_time, none_is_finished, quiet, server::ONE,
+    try_grant, until, wait,
 };
 use std::time::Duration;
 use tenure_conformance::{
@@ -26,7 +26,7 @@ async fn unheard_upgrade_whose_node_is_deleted_is_a_loss() {
         let backend = backend.clone();
         async move { backend.convert(&grant, Mode::Exclusive).await }
     });
-    eventually("the upgrade", async || scene.node("a", 0).await.contains("__WRIT__")).await;
+    until("the upgrade", async || scene.node("a", 0).await.contains("__WRIT__")).await;
     in_time("the answer", proxy.until(|counters| counters.replies.dropped > 0)).await;
     converting.abort();
     scene.eyes.delete(&scene.node("a", 0).await, None).await.unwrap();

@@ -1,8 +1,7 @@
 //! Lost sessions, answers and nodes.
 
 use crate::{
-    Scene, USUAL_SESSION, claim, end_session, eventually, granted, in_time, quiet, server::ONE, try_grant,
-    wait,
+    Scene, USUAL_SESSION, claim, end_session, granted, in_time, quiet, server::ONE, try_grant, until, wait,
 };
 use std::time::Duration;
 use tenure_conformance::{
@@ -64,7 +63,7 @@ async fn create_reply_lost_and_given_up() {
         let acquiring = wait(&scene, "a", lock.lease(Duration::from_millis(100)), 1).await;
         acquiring.abort();
         assert!(acquiring.await.is_err_and(|end| end.is_cancelled()), "granted without a reply");
-        eventually("the withdrawal is given up", async || locks.names_in_use() == 0).await;
+        until("the withdrawal is given up", async || locks.names_in_use() == 0).await;
         break_and_mend(&proxy).await;
         scene.until_nodes("a", 0).await;
         in_time("the next", locks.lock("a").acquire()).await.unwrap().release().await.unwrap();
@@ -128,7 +127,7 @@ async fn node_deleted_while_waiting() {
     for _ in 0..5 {
         let node = scene.node("a", 1).await;
         scene.eyes.delete(&node, None).await.unwrap();
-        eventually("it stands again", async || {
+        until("it stands again", async || {
             let nodes = scene.nodes("a").await;
             nodes.len() == 2 && !node.ends_with(&nodes[1])
         })

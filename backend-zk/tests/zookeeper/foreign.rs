@@ -5,8 +5,9 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
-use std::{error::Error as _, num::NonZeroU32};
-use tenure_core::{Attempt, Backend, Claim, LatchStep, Mode, Name, StoreError};
+use std::num::NonZeroU32;
+use tenure_core::{Attempt, Backend, Claim, LatchStep, Mode, Name};
+use tenure_testbed::claims::said;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 /// Of another claim than the node's, and says that it lets readers in.
@@ -231,12 +232,6 @@ fn strangers_beside_locks_are_no_locks() {
         Ok(())
     };
     TestRunner::new(config(48)).run(&strangers, listed).unwrap();
-}
-
-/// Why it failed, with what lies below.
-fn said(error: &StoreError) -> String {
-    let source = error.source().map(ToString::to_string).unwrap_or_default();
-    format!("{error}: {source}")
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! Errors, as users read them.
 
-use crate::{PATIENCE, Scene, in_time, server::ONE};
+use crate::{HANG, Scene, in_time, server::ONE};
 use std::time::Duration;
 use tenure_core::{Error, Locks};
-use tenure_testbed::free_port;
+use tenure_testbed::{claims::said, free_port};
 use tenure_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
@@ -11,11 +11,6 @@ const PERSISTENT: zookeeper_client::CreateOptions<'static> =
     CreateMode::Persistent.with_acls(Acls::anyone_all());
 const EPHEMERAL: zookeeper_client::CreateOptions<'static> =
     CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-
-/// An error and its causes, as a user reads them.
-pub(crate) fn said(error: &Error) -> String {
-    format!("{error:?}")
-}
 
 /// The error of an attempt to take the lock `a`, which a retry would not help.
 async fn refusal(options: ZkOptions) -> String {
@@ -28,7 +23,7 @@ async fn refusal(options: ZkOptions) -> String {
 #[tokio::test]
 async fn no_server() {
     let hosts = [(); 2].map(|()| format!("127.0.0.1:{}", free_port().unwrap()));
-    let options = ZkOptions::new(&hosts).connect_timeout(PATIENCE * 2);
+    let options = ZkOptions::new(&hosts).connect_timeout(HANG * 2);
     let error = in_time("a refusal", ZkBackend::connect(options)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     for host in &hosts {

@@ -21,17 +21,18 @@ mod special;
 mod wrap;
 
 use server::{Place, Shared};
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 use tenure_conformance::pause;
 use tenure_conformance::proxy::Proxy;
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, Guard, HolderInfo, Lock, Locks, Mode, Name};
-use tenure_testbed::Member;
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, Guard, Lock, Locks};
+use tenure_testbed::{
+    Member,
+    claims::{self, HANG, in_time, until},
+};
 use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-/// After this time a test gives up an event, on a busy machine too.
-const PATIENCE: Duration = Duration::from_mins(3);
 /// The session by default.
 const USUAL_SESSION: Duration = Duration::from_secs(30);
 /// The longest session: its pings and heartbeats come every few minutes.
@@ -141,20 +142,12 @@ impl Scene {
     }
 
     async fn until_nodes(&self, lock: &str, count: usize) {
-        eventually(&format!("{count} nodes of {lock}"), async || self.nodes(lock).await.len() == count).await;
+        until(&format!("{count} nodes of {lock}"), async || self.nodes(lock).await.len() == count).await;
     }
 }
 
 fn claim(name: &str) -> Claim {
-    Claim {
-        id: ClaimId::new(),
-        name: Name::new(name).unwrap(),
-        mode: Mode::Exclusive,
-        lease: Duration::from_secs(30),
-        waits: true,
-        reserve: 0,
-        holder: Arc::new(HolderInfo::here(None)),
-    }
+    Claim { lease: Duration::from_secs(30), waits: true, ..claims::claim(name) }
 }
 
 async fn try_grant(backend: &ZkBackend, claim: &Claim) -> Option<Grant> {
@@ -162,20 +155,6 @@ async fn try_grant(backend: &ZkBackend, claim: &Claim) -> Option<Grant> {
         Attempt::Granted(grant) => Some(grant),
         Attempt::Busy { .. } => None,
     }
-}
-
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !holds().await {
-            pause::look_again().await;
-        }
-    };
-    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "not within {PATIENCE:?}: {what}");
-}
-
-async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let outcome = tokio::time::timeout(PATIENCE, future).await;
-    outcome.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
 }
 
 /// Ends the session of the client past this proxy, at this server.

@@ -1,6 +1,6 @@
 //! The nodes below a lock's node, by which clients of other programs know what is held.
 
-use crate::{PATIENCE, Scene, granted, in_time, none_is_finished, server::ONE, wait};
+use crate::{HANG, Scene, granted, in_time, none_is_finished, server::ONE, wait};
 use std::time::Duration;
 use tenure_conformance::{
     proxy::{Flow, Proxy},
@@ -87,7 +87,7 @@ async fn change_between_look_and_watch_is_noticed() {
     const DELAY: Duration = Duration::from_millis(500);
     let Some(scene) = Scene::on(&ONE, "between").await else { return };
     let (proxy, slow): (Proxy, Locks) = scene.behind_proxy().await;
-    assert!(slow.capabilities().ask_again > PATIENCE);
+    assert!(slow.capabilities().ask_again > HANG);
     let clients = [scene.locks().await, scene.locks().await, scene.locks().await];
 
     // The one before it is admitted, and tells.

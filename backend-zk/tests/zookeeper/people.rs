@@ -1,7 +1,8 @@
 //! Whose nodes they are, and when a client leaves.
 
-use crate::{LONG_SESSION, Scene, claim, in_time, input::said, server::ONE, try_grant};
+use crate::{LONG_SESSION, Scene, claim, in_time, server::ONE, try_grant};
 use tenure_core::{Backend, Error, Guard, Locks};
+use tenure_testbed::claims::said;
 use tenure_zk::ZkBackend;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 

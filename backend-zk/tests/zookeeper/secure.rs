@@ -1,8 +1,7 @@
 //! Encrypted connections, and users whom the servers know.
 
 use crate::{
-    PATIENCE, Scene, in_time,
-    input::said,
+    HANG, Scene, in_time,
     people::may_only_look,
     server::ONE,
     special::{self, Special},
@@ -10,7 +9,7 @@ use crate::{
 use std::fs;
 use tempfile::TempDir;
 use tenure_core::{Error, Locks};
-use tenure_testbed::{certify, free_port};
+use tenure_testbed::{certify, claims::said, free_port};
 use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::{
     io::copy_bidirectional,
@@ -94,7 +93,7 @@ impl Secure {
 /// The error about servers that open no session, which comes before the end of the time to connect.
 async fn refusal(options: ZkOptions) -> (Error, String) {
     let shown = format!("{options:?}");
-    let options = options.connect_timeout(PATIENCE * 2);
+    let options = options.connect_timeout(HANG * 2);
     let error = in_time("a refusal", ZkBackend::connect(options)).await.expect_err(&shown);
     let said = said(&error);
     for secret in ["secret", "hunter2", "PRIVATE KEY"] {

@@ -1,6 +1,6 @@
 //! The life of a session.
 
-use crate::{Scene, claim, eventually, granted, in_time, quiet, server::ONE, try_grant, wait};
+use crate::{Scene, claim, granted, in_time, quiet, server::ONE, try_grant, until, wait};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_conformance::{pause, proxy::Flow, saboteur::Direction};
@@ -23,7 +23,7 @@ async fn waiter_is_not_granted_while_its_session_runs_out() {
     scene.until_nodes("a", 2).await;
     quiet(&proxy).await;
     let left = async |less: Duration| {
-        eventually("little is left", async || liveness.deadline().left() < less).await;
+        until("little is left", async || liveness.deadline().left() < less).await;
     };
     // Just before a heartbeat, so that the client does not take the connection for broken meanwhile.
     left(SESSION * 3 / 8).await;

@@ -11,7 +11,7 @@ use tenure::{Error, HolderInfo, lease};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Limit {
-    /// Do not wait: exit with 75 if the lock is held (the latch is closed), or with 69 if the store is unavailable
+    /// Do not wait: exit with 75 instead, or with 69 if the store is unavailable
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) once: bool,
     /// Wait at most this long, then exit with 75, or with 69 if the store is unavailable [default: for ever]

@@ -91,8 +91,7 @@ pub(crate) struct HoldOptions {
     /// How long the store keeps the lock without a renewal [default: 30s]
     ///
     /// `tenure` renews the lease three times in that time. If this machine dies, another client can acquire the lock
-    /// once the lease expires. ZooKeeper and etcd use session_timeout= of the URL instead; row locks and advisory locks
-    /// end with their connection.
+    /// once the lease expires. ZooKeeper and etcd use session_timeout= of the URL instead.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// Describe this holder in `tenure ls` [default: the command's name]

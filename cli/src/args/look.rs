@@ -27,7 +27,7 @@ pub(crate) struct Ls {
     /// List only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Also list waiters in order (Redis, databases: with fair=true)
+    /// Also list waiters in order (Redis, lease rows: with fair=true)
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Refresh the list every second, until Ctrl-C
@@ -45,7 +45,7 @@ pub(crate) struct Ls {
 pub(crate) struct Show {
     /// The lock's name
     pub(crate) name: Name,
-    /// Also show waiters in order (Redis, databases: with fair=true)
+    /// Also show waiters in order (Redis, lease rows: with fair=true)
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Print a JSON array, for programs

@@ -7,6 +7,7 @@ use crate::{
     own_runtime::in_own_runtime,
     pause,
 };
+use futures_util::future::try_join_all;
 use std::{sync::mpsc, time::Duration};
 use tenure_core::Hold;
 use tokio::sync::oneshot;
@@ -131,6 +132,12 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
     let (unblock, blocked) = mpsc::channel::<()>();
     let busy = in_own_runtime(move || async move {
         let client = clients.client().await?;
+        // Opens several connections in this runtime. A renewal must use none of them, because they are silent then.
+        let crowd = (0..8).map(|number| {
+            let lock = client.lock(format!("{name_there}.{number}")).wait(PATIENCE);
+            async move { lock.acquire().await?.release().await }
+        });
+        try_join_all(crowd).await?;
         let guard = client.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
         drop(taken.send(guard.hold()));
         // Like work that computes or blocks in a runtime with one thread.

@@ -404,9 +404,10 @@ impl Player {
         let after = self.begin(Request::Renew(brief.clone()));
         let lapse = self.begin(Request::Lapse { name: name.clone(), lease: short, after });
         let end = tokio::time::Instant::now() + HANG;
-        let mut renewed = false;
+        let (mut renewed, mut tries) = (false, 0);
         // A longer renewal that this client gave up may come late, so the lease is cut short again if it does not end.
         'cut: loop {
+            tries += 1;
             match answered(store.renew(std::slice::from_ref(&brief)).await)?.as_deref() {
                 Some([Renewal::Renewed]) if !renewed => {
                     self.end(after, Answer::Done);
@@ -429,9 +430,14 @@ impl Player {
                 }
             }
             if tokio::time::Instant::now() >= end {
-                return Err(Stop::failed(format_args!(
-                    "a lease of {short:?} must expire, but its holder is still listed after {HANG:?}"
-                )));
+                return Err(Stop::failed(if renewed {
+                    format!("a lease of {short:?} must expire, but its holder is still listed after {HANG:?}")
+                } else {
+                    format!(
+                        "none of {tries} renewals that cut a lease to {short:?} was answered within it: the store or the \
+                         way to it is too slow"
+                    )
+                }));
             }
         }
         self.end(lapse, Answer::Done);

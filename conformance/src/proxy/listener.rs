@@ -48,6 +48,9 @@ pub(super) async fn serve(
     loop {
         match listener.accept().await {
             Ok((client, peer)) => {
+                // An answer in several packets would wait for the client's acknowledgements, 40 ms each. If this fails,
+                // the client has gone.
+                let _ = client.set_nodelay(true);
                 let upstream = *upstream.lock().unwrap_or_else(PoisonError::into_inner);
                 connections.open(client, peer, upstream);
             }

@@ -126,12 +126,12 @@ impl fmt::Display for Capability {
             Self::HoldingAtLeast => {
                 "keeping a lock held after its release (all built-in stores except ZooKeeper, etcd, row locks and advisory locks do)"
             }
-            Self::Shared => "shared mode (all built-in stores except row locks, advisory locks in MySQL and MariaDB, and Redlock do)",
+            Self::Shared => "shared mode (all built-in stores except row locks, Redlock, and advisory locks in MySQL and MariaDB do)",
             Self::Permits => "semaphores (all built-in stores except row locks, advisory locks and Redlock do)",
             Self::Latches => "latches (all built-in stores except Redlock do)",
             Self::Succession => {
-                "succession here: its own queue is fair, or its tokens cannot be reserved; remove succession=, or \
-                 fair=true if that is set"
+                "succession (all built-in stores except ZooKeeper, etcd, Redlock, row locks and advisory locks do, \
+                 without fair=true); remove succession= or fair=true"
             }
         })
     }
