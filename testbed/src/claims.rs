@@ -1,5 +1,7 @@
 //! Claims of the stores' own tests, the requests that these make most, and waits that end if a test hangs.
 
+#![allow(clippy::missing_panics_doc, clippy::must_use_candidate, reason = "a test that fails panics")]
+
 use std::{sync::Arc, time::Duration};
 use tenure_conformance::pause;
 use tenure_core::{

@@ -152,7 +152,7 @@ async fn handed_over_lock_stands_for_less_than_a_second() {
     let (one, other) = (server.fair().await, server.fair().await);
     for lease in [LEASE, Duration::from_millis(300)] {
         let held = granted(&one, &claim("a")).await;
-        let next = Claim { lease: lease, ..claim("a") };
+        let next = Claim { lease, ..claim("a") };
         let task = acquires(&other, &next);
         until("it stands in the queue", || waiting(&server) == 1).await;
         one.release(&held).await.unwrap();
