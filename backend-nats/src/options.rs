@@ -46,9 +46,9 @@ tenure_core::options! {
     replicas: u32 = 1, REPLICAS_RANGE = 1..=5,
         "how many servers keep a bucket that tenure creates; with 3, one may fail, with 5, two";
 
-    /// How far the clocks of the servers may differ. A dead client's lock is free later by up to twice as much.
+    /// How far the clocks of the servers may differ. A dead client delays others by up to twice that.
     clock_skew: Duration = 500 ms, CLOCK_SKEW_RANGE = 1 ms..=10 s,
-        "how far the servers' clocks may differ; a dead client's lock is free later by up to twice as much";
+        "how far the servers' clocks may differ; a dead client delays others by up to twice that";
 
     /// How long an attempt to connect to one server may take.
     connect_timeout: Duration = 5 s, CONNECT_TIMEOUT_RANGE = 10 ms..=10 min,
@@ -175,7 +175,7 @@ impl NatsOptions {
             return Err(Error::invalid_option(
                 "url",
                 format!("{option} needs TLS"),
-                format!("nats+tls:, or no {option}"),
+                format!("nats+tls:, or remove {option}"),
             ));
         }
         if let Some(file) = self.tls_ca {

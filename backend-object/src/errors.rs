@@ -45,7 +45,7 @@ pub(crate) fn meaning(refusal: &Refusal) -> StoreError {
 
 /// The hint where there are none. A client that begins takes it for the reason.
 pub(crate) const NO_CREDENTIALS: &str =
-    "found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role";
+    "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role";
 
 /// The address of a machine's metadata, which have its role's credentials.
 const METADATA: &str = "//169.254.169.254/";

@@ -41,9 +41,9 @@ tenure_core::options! {
     /// Whether to send requests without credentials, to a store that asks for none.
     unsigned: bool = false, "whether to send requests without credentials, to a store that asks for none";
 
-    /// How far the clocks of the store's servers may differ. A dead client's lock is free later by up to twice as much.
+    /// How far the clocks of the store's servers may differ. A dead client delays others by up to twice that.
     clock_skew: Duration = 500 ms, CLOCK_SKEW_RANGE = 1 ms..=10 s,
-        "how far the servers' clocks may differ; a dead client's lock is free later by up to twice as much";
+        "how far the servers' clocks may differ; a dead client delays others by up to twice that";
 
     /// How long a waiter goes without asking again. Each question costs a request. A dead waiter delays the others by three
     /// times as long, or 3 s if that is more, and up to two margins.
@@ -93,7 +93,7 @@ impl ObjectOptions {
         self
     }
 
-    /// The address of another store with the interface of S3: `https://HOST` or `http://HOST:PORT`. Default:
+    /// The address of an S3-compatible store: `https://HOST` or `http://HOST:PORT`. Default:
     /// `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, then Amazon's.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = Some(Endpoint(endpoint.into()));

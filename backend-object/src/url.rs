@@ -9,10 +9,7 @@ use tenure_core::{
 type Parameter = url::Parameter<ObjectOptions>;
 
 const URLS: Urls<ObjectOptions> = Urls {
-    schemes: &[Scheme {
-        form: "s3://BUCKET[/PATH]",
-        about: "a bucket of S3, or of a store with its interface",
-    }],
+    schemes: &[Scheme { form: "s3://BUCKET[/PATH]", about: "a bucket of S3 or an S3-compatible store" }],
     parameters: &[ObjectOptions::parameters(), PARAMETERS],
 };
 
@@ -27,7 +24,7 @@ const PARAMETERS: &[Parameter] = &[
         "AWS_ENDPOINT_URL_S3, or Amazon's",
         |options, endpoint| options.endpoint(endpoint),
     )
-    .about("the address of another store with the interface of S3"),
+    .about("the address of an S3-compatible store"),
 ];
 
 fn options(place: &Place<'_>) -> Result<ObjectOptions, Refusal> {

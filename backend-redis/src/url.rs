@@ -63,7 +63,7 @@ impl RedisOptions {
                 .about("the user at the sentinels, with sentinel_password_file"),
                 Parameter::other_password_file(
                     "sentinel_password_file",
-                    "none; a sentinel that wants a login gets the master's",
+                    "the master's, if a sentinel requires one",
                     Self::sentinel_password,
                 )
                 .about("the file that has the sentinels' password, if it is not the master's"),

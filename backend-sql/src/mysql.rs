@@ -71,6 +71,7 @@ impl Parts for sqlx::MySql {
     const SCHEMES: &[&str] = &["mysql", "mariadb"];
     const FORM: &str = "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
     const PARAMETERS: &[&str] = &["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"];
+    const FILES: &[&str] = &["ssl-ca", "ssl-cert", "ssl-key"];
 
     fn poll(_: &Own) -> Duration {
         Duration::from_millis(200)

@@ -71,6 +71,7 @@ impl Parts for sqlx::Postgres {
     const FORM: &str = "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
     const PARAMETERS: &[&str] =
         &["sslmode", "sslrootcert", "sslcert", "sslkey", "host", "port", "application_name"];
+    const FILES: &[&str] = &["sslrootcert", "sslcert", "sslkey"];
 
     fn poll(own: &Own) -> Duration {
         if own.pooled() { Duration::from_millis(100) } else { Duration::from_secs(2) }

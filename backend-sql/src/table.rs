@@ -23,7 +23,7 @@ impl TableName {
 
     /// Its form, in words.
     pub(crate) const FORM: &str =
-        "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
+        "1 to 63 ASCII letters, digits and underscores, not beginning with a digit or with sqlite_";
 
     pub(crate) fn new(text: &str) -> Result<Self, Error> {
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -71,7 +71,7 @@ pub(crate) struct TablePath {
 
 #[cfg(feature = "_server")]
 impl TablePath {
-    pub(crate) const FORM: &str = "TABLE or SCHEMA.TABLE, each 1 to 63 letters, digits and underscores of ASCII, not \
+    pub(crate) const FORM: &str = "TABLE or SCHEMA.TABLE, each 1 to 63 ASCII letters, digits and underscores, not \
                                    beginning with a digit or with sqlite_";
 
     /// Reads `table` or `schema.table`.
@@ -136,7 +136,7 @@ mod tests {
         }
         for bad in ["", "1a", "a b", "a\"b", "a;--", "é", "a.b", "sqlite_x", "SQLite_x", &"x".repeat(64)] {
             let error = TableName::new(bad).unwrap_err().to_string();
-            assert!(error.contains("table") && error.contains("63 letters"), "{error}");
+            assert!(error.contains("table") && error.contains("63 ASCII letters"), "{error}");
         }
     }
 

@@ -46,9 +46,8 @@ pub(crate) fn with_options(
 /// The command's name, escaped and cut to fit a label. With `--at-least` also that time: the store may show this holder
 /// when its process has long ended.
 fn default_label(command: &[OsString], at_least: Option<Duration>) -> String {
-    let stays = at_least.map_or_else(String::new, |shortest| {
-        format!(", for at least {}", humantime::format_duration(shortest))
-    });
+    let stays = at_least
+        .map_or_else(String::new, |shortest| format!(" [at least {}]", humantime::format_duration(shortest)));
     let name = command.first().map(Path::new).and_then(Path::file_name).unwrap_or(OsStr::new("?"));
     let mut label = plain(&name.to_string_lossy());
     label.truncate(label.floor_char_boundary(Name::MAX_BYTES - stays.len()));
@@ -90,7 +89,7 @@ pub(crate) async fn run(
 fn ended(lost: &Error) -> String {
     match lost {
         Error::Lost { name, store, cause: LossCause::MaxHold, .. } => {
-            format!("lock {name:?} in {store} reached --max-hold; it is released once the command has ended")
+            format!("lock {name:?} in {store} reached --max-hold; it will be released once the command ends")
         }
         lost => lost.to_string(),
     }

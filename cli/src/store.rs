@@ -85,7 +85,7 @@ async fn open_again(
 ) -> Result<Locks, Error> {
     let end = wait.map(|wait| began + wait);
     let limit = wait.map_or("until it answers".to_owned(), |wait| {
-        format!("for {} in all", humantime::format_duration(wait))
+        format!("for up to {}", humantime::format_duration(wait))
     });
     let (first, longest) = PAUSES;
     // backon's jitter at most doubles a delay, so this asks for half.
@@ -197,8 +197,8 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
                 // At a terminal there is a person, who knows that the machine is one of many.
                 // Also with --quiet: jobs on other machines may overlap.
                 stderr::say(&format!(
-                    "no store is given, so locks exclude only your own processes on this machine; name a shared store \
-                     with --store or TENURE_STORE (to keep this file without this warning: TENURE_STORE={})",
+                    "no store is given, so only your own processes on this machine see these locks; name a shared store \
+                     with --store or TENURE_STORE (to use your own file without this warning: TENURE_STORE={})",
                     plain(&url)
                 ));
             }

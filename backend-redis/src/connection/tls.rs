@@ -33,7 +33,7 @@ impl Certificates {
             return Err(Error::invalid_option(
                 "url",
                 format!("{option} needs TLS"),
-                format!("rediss:, or no {option}"),
+                format!("rediss:, or remove {option}"),
             ));
         }
         match (certificate, key) {

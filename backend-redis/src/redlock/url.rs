@@ -36,7 +36,7 @@ impl RedlockOptions {
             RedisOptions::parameters(),
             &of_each_server(),
             &[Parameter::duration("node_timeout", Self::NODE_TIMEOUT_RANGE, "500ms", Self::node_timeout)
-                .about("how long one server may take per round while the others are not a quorum")],
+                .about("how long a round waits for silent servers, until a majority has answered")],
         ],
     };
 

@@ -24,8 +24,7 @@ impl MySqlOptions {
                     options.plain_user_locks(word == "name")
                 })
                 .about(
-                    "strategy=advisory: what GET_LOCK gets: a hash of tenure's own, or the name itself, as from programs \
-                    without tenure",
+                    "strategy=advisory: what GET_LOCK gets: tenure's own hash, or the plain name, as other programs use",
                 ),
                 Parameter::word(
                     "ssl-mode",
@@ -93,6 +92,13 @@ mod tests {
         for value in ["VerifyCa", "/a b&c.pem", "d.pem", "e.key"] {
             assert!(seen.contains(value), "{value} is not in {seen}");
         }
+    }
+
+    #[test]
+    fn missing_file_is_refused_before_connecting() {
+        let options = MySqlOptions::from_url("mariadb://db/app?ssl-ca=%2Fno%20such.pem").unwrap();
+        let error = options.check().map(drop).unwrap_err().to_string();
+        assert!(error.contains("cannot read the file \"/no such.pem\" of ssl-ca"), "{error}");
     }
 
     #[test]

@@ -114,6 +114,13 @@ mod tests {
     }
 
     #[test]
+    fn missing_file_is_refused_before_connecting() {
+        let options = PostgresOptions::from_url("postgres://db/app?sslrootcert=%2Fno%20such.pem").unwrap();
+        let error = options.check().map(drop).unwrap_err().to_string();
+        assert!(error.contains("cannot read the file \"/no such.pem\" of sslrootcert"), "{error}");
+    }
+
+    #[test]
     fn password_is_read_from_a_file() {
         tests::password_is_read_from_a_file("postgres", "sslmode=disable", |url| {
             PostgresOptions::from_url(url).unwrap()

@@ -31,6 +31,8 @@ pub(crate) trait Parts: sqlx::Database {
     const FORM: &str;
     /// The parameters of a URL that are handed to the driver.
     const PARAMETERS: &[&str];
+    /// Those of them that name a file.
+    const FILES: &[&str];
 
     /// The default of the longest pause of a waiter before it looks again.
     fn poll(own: &Self::Own) -> Duration;

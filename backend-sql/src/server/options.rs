@@ -6,7 +6,11 @@ use super::{
 };
 use crate::{strategy::Strategy, table::TablePath};
 use std::{ops::RangeInclusive, time::Duration};
-use tenure_core::{Error, options::Secret, url::encode};
+use tenure_core::{
+    Error,
+    options::Secret,
+    url::{decode, encode},
+};
 
 /// Options of a database server: its URL, the table, and the timeouts. `PostgresOptions` and `MySqlOptions` are its
 /// aliases. [`ServerBackend::connect`](super::ServerBackend::connect) checks them before it contacts the server.
@@ -137,7 +141,22 @@ impl<D: Dialect> ServerOptions<D> {
         &mut self.own
     }
 
+    /// The driver opens the files only when it connects, and a file that is missing then looks like a server that is down.
+    fn check_files(&self) -> Result<(), Error> {
+        let query = self.url.0.split_once('?').map_or("", |(_, query)| query);
+        for (name, file) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            if let (true, Ok(path)) = (D::FILES.contains(&name), decode(file)) {
+                std::fs::File::open(&path).map_err(|error| {
+                    let problem = format!("cannot read the file {path:?} of {name} ({error})");
+                    Error::invalid_option("url", problem, "the path of a file that this user can read")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn check(self) -> Result<Checked<D::Own>, Error> {
+        self.check_files()?;
         let Values { prefix, create_table, fair, connect_timeout, response_timeout } =
             self.checked_values()?;
         let (strategy, own) = (self.strategy, self.own);

@@ -37,7 +37,7 @@ impl<D: Dialect> ServerOptions<D> {
             options.connections(count as usize)
         })
         .about(
-            "lease rows: how many connections share the client's names (at most 64); otherwise: how \
+            "lease rows: over how many connections names are spread (at most 64); otherwise: how \
             many locks the client may hold or wait for; the client opens a few more",
         ),
     ];

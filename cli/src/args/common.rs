@@ -17,7 +17,7 @@ pub(crate) struct Limit {
     /// Wait at most this long, then exit with 75, or with 69 if the store is unavailable [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
-    /// Exit with N instead of 75; with 0 and --quiet, also print nothing
+    /// Exit with N instead of 75; with 0 and --quiet, without a message
     #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true, value_parser = exit_code, allow_hyphen_values = true)]
     pub(crate) exit_code: u8,
 }

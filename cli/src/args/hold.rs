@@ -44,7 +44,7 @@ pub(crate) struct Run {
     /// For short cron jobs on several machines: with --try, a machine whose clock is behind finds the lock still held and
     /// does not repeat the job. Give more than the clocks differ and less than the interval between two runs. `tenure`
     /// exits when COMMAND ends; the store keeps the lock, and `ls` shows the ended process as its holder, by default
-    /// labelled `COMMAND, for at least 1m`. Takes one name only. Fails with ZooKeeper, etcd, row locks and advisory locks,
+    /// labelled `COMMAND [at least 1m]`. Takes one name only. Fails with ZooKeeper, etcd, row locks and advisory locks,
     /// where a lock ends with its session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,

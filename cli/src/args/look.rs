@@ -21,13 +21,13 @@ pub(crate) struct Wait {
 /// With --waiting, the waiters for a held name follow its holders.
 ///
 /// MODE is exclusive, shared, or the permits that the holder has, such as 1 of 2. PROCESS is PID@HOST. TOKEN is the
-/// fencing token. LEFT is when the lease expires unless the holder renews it.
+/// fencing token. LEFT is the time until the lease expires, unless the holder renews it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// List only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Also list waiters in order (Redis, lease rows: with fair=true)
+    /// Also list waiters in order (Redis, SQL: only with fair=true)
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Refresh the list every second, until Ctrl-C
@@ -45,7 +45,7 @@ pub(crate) struct Ls {
 pub(crate) struct Show {
     /// The lock's name
     pub(crate) name: Name,
-    /// Also show waiters in order (Redis, lease rows: with fair=true)
+    /// Also show waiters in order (Redis, SQL: only with fair=true)
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Print a JSON array, for programs

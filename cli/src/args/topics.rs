@@ -18,7 +18,7 @@ Exit codes
   69
       the store is unavailable, failed, or lacks this feature; or clients disagree on --permits or --parties
   74
-      the operating system denied a process, a write, a port or enough open files
+      the operating system refused a new process, a write, a port or more open files
   75
       the lock was not free in time, or the latch did not open. --exit-code N replaces this code
   79
@@ -45,7 +45,7 @@ pub(crate) fn urls() -> String {
         let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
     }
     text += "\nIn passwords, write %25 for %, %40 for @, %23 for #, %2F for / and %3F for ?.\n\nParameters follow a \
-             question mark: postgres://db/shop?strategy=row-lock&lease=10s\n";
+             question mark; in a shell, quote the URL: 'postgres://db/shop?strategy=row-lock&lease=10s'\n";
     let parameters = urls::parameters();
     let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
     let (common, own): (Vec<_>, Vec<_>) =

@@ -89,10 +89,10 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
         say(&format!("cannot ask the kernel to end the command when tenure dies: {error}"));
     }
     let error = Command::new(&program).args(args).exec();
-    let hint = if program.as_encoded_bytes().starts_with(b"-") {
-        "; write options of tenure before \"--\""
-    } else {
-        ""
+    let hint = match program.as_encoded_bytes() {
+        [b'-', ..] => "; write options of tenure before \"--\"",
+        words if words.contains(&b' ') => "; for a line of the shell, write: -- sh -c '…'",
+        _ => "",
     };
     let is_searched = error.kind() == io::ErrorKind::NotFound && !program.as_encoded_bytes().contains(&b'/');
     // A script without its interpreter is not found either.

@@ -11,7 +11,7 @@ fn short_job_keeps_its_lock_for_at_least() {
     let job = ["run", "--try", "a", "--at-least", "1h", "--", "echo", "ran"];
     assert_eq!(stage.done(&job).expect(0).out, "ran\n");
     let late = stage.done(&job).expect(75);
-    let holder = "held by echo, for at least 1h (";
+    let holder = "held by echo [at least 1h] (";
     assert!(late.out.is_empty() && late.err.contains("is busy") && late.err.contains(holder), "{}", late.err);
     // A job that fails, and one that takes longer.
     stage.done(&["run", "b", "--at-least", "1h", "--", "false"]).expect(1);
@@ -86,7 +86,7 @@ fn unavailable_store_is_retried_until_the_wait_ends() {
         let _ = fs::remove_file(stage.path("locks.db"));
         let closed = stage.freeze_new();
         let waiter = stage.start(&[&["--store", url], args].concat());
-        let limit = if args.contains(&"10m") { "for 10m in all" } else { "until it answers" };
+        let limit = if args.contains(&"10m") { "for up to 10m" } else { "until it answers" };
         waiter.says(&format!("tenure: the store is unavailable; trying again {limit}"));
         // With the reason.
         waiter.says("locked for 1ms");

@@ -130,7 +130,7 @@ impl fmt::Display for Capability {
             Self::Permits => "semaphores (all built-in stores except row locks, advisory locks and Redlock do)",
             Self::Latches => "latches (all built-in stores except Redlock do)",
             Self::Succession => {
-                "succession (all built-in stores except ZooKeeper, etcd, Redlock, row locks and advisory locks do, \
+                "succession here (all built-in stores except ZooKeeper, etcd, Redlock, row locks and advisory locks do, \
                  without fair=true); remove succession= or fair=true"
             }
         })

@@ -130,7 +130,7 @@ impl<O> Parameter<O> {
         let form = "1 to 200 bytes of UTF-8 without control characters";
         let fits = |text: &str| text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control);
         Self::new("prefix", Kind::Text(form, fits, set), default)
-            .about("a namespace: locks of two prefixes never meet, unless one begins with the other")
+            .about("a namespace: locks of two prefixes never collide, unless one begins with the other")
     }
 
     /// Takes a file that has the password. It is read together with the URL, so the store finds the password in its

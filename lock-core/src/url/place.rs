@@ -134,7 +134,7 @@ impl<'a> Place<'a> {
                     return Err(Refusal::new("space after the port", "remove it"));
                 }
             }
-            let valid = format!("write {}, and percent-encode a password", self.scheme.form);
+            let valid = format!("write {}, and percent-encode any password", self.scheme.form);
             if !port.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(Refusal::new("port is not a number", valid));
             }
