@@ -146,7 +146,7 @@ fn of_url(error: Error, url: &str, scheme: Option<&Scheme>) -> Error {
         // The URL names the file that has it.
         Error::InvalidOption { option, given, allowed, .. } if given == GIVEN_TEXT => {
             let file = parameter(url, option).unwrap_or_default();
-            Refusal::new(format!("the file {file:?} of {option} is invalid"), format!("expected {allowed}"))
+            Refusal::new(format!("the {option} file {file:?} is invalid"), format!("expected {allowed}"))
                 .of(url, scheme)
         }
         Error::InvalidOption { .. } => {

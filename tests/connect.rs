@@ -67,7 +67,7 @@ async fn error_names_the_file_without_a_certificate() {
         let url = format!("{place}?{option}={}", file.display());
         let error = tenure::connect(&url).await.unwrap_err();
         assert!(matches!(error, Error::InvalidUrl { .. }), "{url}: {error:?}");
-        let named = format!("the file {file:?} of {option} is invalid; expected ");
+        let named = format!("the {option} file {file:?} is invalid; expected ");
         assert!(error.to_string().contains(&named), "{url}: {error}");
     }
 }

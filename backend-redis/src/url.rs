@@ -353,7 +353,7 @@ mod tests {
             ("rediss+cluster://host?tls_key=FILE", "tls_cert"),
             ("rediss://host?tls_ca=FILE", "certificates in PEM format"),
             ("rediss://host?tls_cert=FILE&tls_key=FILE", "PEM format"),
-            ("rediss://host?tls_ca=/nowhere/ca.pem", "cannot read the file \"/nowhere/ca.pem\" of tls_ca"),
+            ("rediss://host?tls_ca=/nowhere/ca.pem", "cannot read the tls_ca file \"/nowhere/ca.pem\""),
         ] {
             let error = refused(url);
             assert!(error.contains(named), "{url}: {error}");

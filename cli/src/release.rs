@@ -17,7 +17,7 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
     if !args.force && !holders.is_empty() {
         let text = format!(
             "lock {name:?} in {} is held, and was not released; its holder may still be at work. To release it anyway, \
-             add --force: a holder at work notices at its next renewal",
+             add --force: a holder works on until it next renews its lease",
             locks.store()
         );
         return Err(Failure::Chosen(exit::USAGE, Box::new(Failure::Busy(text, holders))));

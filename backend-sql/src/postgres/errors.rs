@@ -212,7 +212,7 @@ pub(super) fn read_only_sessions(user: &str) -> String {
 /// The message for a missing table.
 pub(super) fn missing_table(Origin { table, schema, .. }: &Origin<'_>) -> String {
     format!(
-        "the table {table} does not exist; create it with the DDL that `{schema}` prints, or let tenure create it (create_table=true)"
+        "the table {table} does not exist; create it with the DDL that `{schema}` prints, or set create_table=true in the URL"
     )
 }
 

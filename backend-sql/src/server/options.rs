@@ -147,7 +147,7 @@ impl<D: Dialect> ServerOptions<D> {
         for (name, file) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             if let (true, Ok(path)) = (D::FILES.contains(&name), decode(file)) {
                 std::fs::File::open(&path).map_err(|error| {
-                    let problem = format!("cannot read the file {path:?} of {name} ({error})");
+                    let problem = format!("cannot read the {name} file {path:?} ({error})");
                     Error::invalid_option("url", problem, "the path of a file that this user can read")
                 })?;
             }

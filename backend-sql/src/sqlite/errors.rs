@@ -115,7 +115,7 @@ pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
 pub(super) fn missing_table(Origin { path, table, .. }: Origin<'_>) -> String {
     let (path, schema) = (path.display(), schema_command("sqlite", table, DEFAULT_TABLE));
     format!(
-        "{path} has no table {table}; create it with the DDL that `{schema}` prints, or let tenure create it (create_table=true)"
+        "{path} has no table {table}; create it with the DDL that `{schema}` prints, or set create_table=true in the URL"
     )
 }
 
@@ -192,7 +192,7 @@ fn cannot_open(path: &Path) -> String {
     let directory = path.parent().unwrap_or(path);
     if !directory.exists() {
         format!(
-            "{shown} cannot be created: the directory {} does not exist; create it, or let tenure create it (create_directory=true)",
+            "{shown} cannot be created: the directory {} does not exist; create it, or set create_directory=true in the URL",
             directory.display()
         )
     } else if !directory.is_dir() {

@@ -28,8 +28,11 @@ async fn a_missing_directory() {
     let file = File::new();
     let path = file.directory.path().join("no/such/locks.db");
     let options = SqliteOptions::new(&path);
-    refused(options.clone(), &["no/such/locks.db", "does not exist; create it, or let tenure create it"])
-        .await;
+    refused(
+        options.clone(),
+        &["no/such/locks.db", "does not exist; create it, or set create_directory=true"],
+    )
+    .await;
     SqliteBackend::open(options.create_directory(true)).await.unwrap();
     assert!(path.is_file());
 }

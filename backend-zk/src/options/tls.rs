@@ -63,8 +63,13 @@ impl Tls {
         let Some(Secret((certificate, key))) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
-        let certificates = parse::<CertificateDer<'_>>(certificate)
-            .map_err(|error| bad("tls_cert", "certificates in PEM format", &error))?;
+        let bad_certificate =
+            |why: &dyn std::fmt::Display| bad("tls_cert", "certificates in PEM format", why);
+        let certificates =
+            parse::<CertificateDer<'_>>(certificate).map_err(|error| bad_certificate(&error))?;
+        if certificates.is_empty() {
+            return Err(bad_certificate(&PemError::NoItemsFound));
+        }
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| bad("tls_key", "a private key in PEM format", &error))?;
         builder.with_client_auth_cert(certificates, key).map_err(|error| bad_identity(&error))

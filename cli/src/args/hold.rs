@@ -42,7 +42,7 @@ pub(crate) struct Run {
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
     /// For short cron jobs on several machines: with --try, a machine whose clock is behind finds the lock still held and
-    /// does not repeat the job. Give more than the clocks differ and less than the interval between two runs. `tenure`
+    /// does not repeat the job. Choose more than the clocks' difference and less than the interval between runs. `tenure`
     /// exits when COMMAND ends; the store keeps the lock, and `ls` shows the ended process as its holder, by default
     /// labelled `COMMAND [at least 1m]`. Takes one name only. Fails with ZooKeeper, etcd, row locks and advisory locks,
     /// where a lock ends with its session.
@@ -88,9 +88,9 @@ pub(crate) struct Elect {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = HOLDING)]
 pub(crate) struct HoldOptions {
-    /// How long the store keeps the lock without a renewal [default: 30s]
+    /// How long the store keeps the lock without a renewal [default: the URL's, or 30s]
     ///
-    /// `tenure` renews the lease three times in that time. If this machine dies, another client can acquire the lock
+    /// `tenure` renews it three times per lease. If this machine dies, another client can acquire the lock
     /// once the lease expires. ZooKeeper and etcd use session_timeout= of the URL instead.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,

@@ -55,8 +55,8 @@ pub(crate) struct Show {
 
 /// Release a lock that another client holds
 ///
-/// The holder learns of the loss at its next renewal, at most a third of its lease later, and keeps working until
-/// then. If the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force,
+/// The holder keeps working until its next renewal, usually for a third of its lease at most; longer if it is frozen or
+/// cut off. If the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force,
 /// prints the holder, releases nothing and exits with 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {

@@ -190,7 +190,7 @@ impl<O> Parameter<O> {
             Kind::File(set) => {
                 let unreadable = |error| {
                     Refusal::new(
-                        format!("cannot read the file {given:?} of {} ({error})", self.name),
+                        format!("cannot read the {} file {given:?} ({error})", self.name),
                         "check its path and permissions",
                     )
                 };
