@@ -12,9 +12,9 @@ use tenure::Name;
 ///
 /// With several names, `tenure` acquires all or none, and both variables have one line for each name, sorted by name.
 ///
-/// If the lock is lost, COMMAND and its process group get SIGTERM at once, and SIGKILL after --kill-after. A lock is
-/// lost if the store is unreachable or the machine asleep until the lease expires, or if another client releases the
-/// lock by force.
+/// If the lock is lost, COMMAND and its process group get SIGTERM at once, and SIGKILL after --kill-after; meanwhile
+/// another holder may start. A lock is lost if the store is unreachable or the machine asleep until the lease expires,
+/// if another client releases it by force, or, with row locks and advisory locks, if the connection breaks.
 ///
 /// Durations are written like 90s, 5m or 1h30m.
 #[derive(Debug, clap::Args)]

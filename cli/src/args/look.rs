@@ -55,9 +55,9 @@ pub(crate) struct Show {
 
 /// Release a lock that another client holds
 ///
-/// The holder keeps working until its next renewal, usually for a third of its lease at most; longer if it is frozen or
-/// cut off. If the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free. Without --force,
-/// prints the holder, releases nothing and exits with 64.
+/// Takes the lock from all its holders. Each works on until its next renewal, usually within a third of its lease, or
+/// later if it is frozen or cut off; `tenure run` and `tenure elect` then end their commands. Exits with 1 if the lock
+/// is free. Without --force, prints the holders, releases nothing and exits with 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
     /// The lock's name

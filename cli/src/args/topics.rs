@@ -62,6 +62,7 @@ pub(crate) fn urls() -> String {
 fn section<'a>(text: &mut String, of: &str, parameters: impl IntoIterator<Item = &'a Parameter>) {
     let _ = writeln!(text, "\nParameters of {of}\n");
     for Parameter { name, takes, default, about, .. } in parameters {
-        let _ = writeln!(text, "  {name} [{takes}; default: {default}]\n      {about}");
+        let default = if *default == "required" { "required" } else { &format!("default: {default}") };
+        let _ = writeln!(text, "  {name} [{takes}; {default}]\n      {about}");
     }
 }
