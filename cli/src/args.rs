@@ -31,7 +31,7 @@ use std::{env, path::PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Print only errors, and warnings that jobs may overlap
+    /// Print only errors, and a warning if no store is named
     #[arg(short, long, global = true, help_heading = OF_ALL)]
     pub(crate) quiet: bool,
     /// Also print the store, each acquisition and each release

@@ -60,7 +60,7 @@ impl Drop for Stderr {
 /// How much `tenure` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Volume {
-    /// Only the reasons for a failure, and warnings that jobs may overlap.
+    /// Only the reasons for a failure, and a warning if no store is named.
     Errors,
     /// Also warnings, and news while waiting.
     #[default]

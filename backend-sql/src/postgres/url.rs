@@ -29,7 +29,7 @@ impl PostgresOptions {
                     last moments",
                 ),
                 Parameter::flag("pooler", "none", Self::pooler).about(
-                    "the pooler before the server: true in transaction mode (no session features are used), false in \
+                    "the pooler in use: true in transaction mode (no session features are used), false in \
                     session mode",
                 ),
                 Parameter::checked_text(

@@ -7,7 +7,7 @@ use tenure::Name;
 /// Wait until several parties have each done their part
 ///
 /// A latch opens when all its parties have counted down, and then stays open. Each party has a name, and counts once. A
-/// latch has no lease: it stays in the store until you remove it, so use a new name for each purpose. A lock
+/// latch has no lease: it stays in the store until you remove it, so use a new name each time. A lock
 /// with the same name is independent of the latch.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = LATCH_EXAMPLES)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Check that a store answers, and show its speed and capabilities
 ///
 /// Connects, and then, --count times, looks up the holder of a name of its own, acquires it and releases it. Touches no
-/// other name. Prints the median, the smallest and the largest time of each step. Exits with 69 if a step fails.
+/// other name. Prints the median, shortest and longest time of each step. Exits with 69 if a step fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
     /// How many times to acquire and release
@@ -30,7 +30,7 @@ pub(crate) struct Conformance {
     pub(crate) filter: String,
 }
 
-/// Print the SQL that creates tenure's tables, to run it by hand
+/// Print the SQL that creates tenure's tables, to run by hand
 #[derive(Debug, clap::Args)]
 pub(crate) struct Schema {
     /// The database
