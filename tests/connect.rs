@@ -51,7 +51,7 @@ async fn lease_of_url_is_default_of_locks() {
     }
 }
 
-/// Who wrote the URL knows the file, and not the text.
+/// The user who wrote the URL chose a file, and may never have seen its text.
 #[cfg(all(feature = "redis", feature = "zookeeper-tls", feature = "etcd-tls", feature = "nats"))]
 #[tokio::test]
 async fn error_names_the_file_without_a_certificate() {
@@ -101,6 +101,11 @@ async fn word_without_scheme_names_its_store() {
     ] {
         let said = tenure::connect(url).await.unwrap_err().to_string();
         assert!(said.ends_with(&format!("missing scheme; did you mean {meant:?}?")), "{said}");
+    }
+    // As an environment file without a shell may have it.
+    for url in [" sqlite:locks.db", "'sqlite:locks.db'"] {
+        let said = tenure::connect(url).await.unwrap_err().to_string();
+        assert!(said.ends_with("space or quote before the scheme; remove it"), "{said}");
     }
     for (url, meant) in [("sqlite", "sqlite:PATH"), ("memori", "memory:")] {
         let said = tenure::connect(url).await.unwrap_err().to_string();

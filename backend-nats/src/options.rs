@@ -4,7 +4,7 @@ use async_nats::ConnectOptions;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tenure_core::{
     Error,
-    options::{GIVEN_TEXT, Secret},
+    options::{GIVEN_TEXT, Secret, check_readable},
 };
 
 /// How often a connection is checked. One that is silent for three such intervals is replaced.
@@ -172,11 +172,10 @@ impl NatsOptions {
         if self.tls {
             client = client.require_tls(true);
         } else if let Some((option, _)) = files.into_iter().find(|(_, file)| file.is_some()) {
-            return Err(Error::invalid_option(
-                "url",
-                format!("{option} needs TLS"),
-                format!("nats+tls:, or remove {option}"),
-            ));
+            return Err(Error::invalid_option(option, "it needs TLS", "nats+tls: in the URL"));
+        }
+        for (option, file) in files {
+            file.as_ref().map_or(Ok(()), |file| check_readable(option, file))?;
         }
         if let Some(file) = self.tls_ca {
             client = client.add_root_certificates(file);

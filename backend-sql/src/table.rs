@@ -129,6 +129,13 @@ pub(crate) fn schema_command(of: &str, table: &str, default: &str) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "_server")]
+    #[test]
+    fn refused_path_is_shown_as_a_whole() {
+        let error = TablePath::new("a.b.c").unwrap_err().to_string();
+        assert!(error.contains("\"a.b.c\"; expected TABLE or SCHEMA.TABLE"), "{error}");
+    }
+
     #[test]
     fn table_names_must_be_plain() {
         for good in ["tenure_locks", "T", "_x1", &"x".repeat(63)] {

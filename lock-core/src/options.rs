@@ -7,7 +7,7 @@
 //! Options of other kinds stay outside: fields, setters and [parameters](crate::url::Parameter) written by hand.
 
 use crate::contract::{Error, Name};
-use std::fmt;
+use std::{fmt, fs::File, path::Path};
 
 /// Makes the options of a store from a table.
 ///
@@ -231,9 +231,23 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// What [`Error::InvalidOption`] says of a text that it does not repeat, such as a key. If the text came with a URL, the
-/// error names its file instead, so the option must have the name of the URL's parameter.
+/// Stands in [`Error::InvalidOption`] for a text that must not be shown, such as a key. For a URL, tenure puts the file's
+/// path in its place, so the option must be called as the URL's parameter is.
 pub const GIVEN_TEXT: &str = "the given text";
+
+/// Checks that a file can be opened. A driver opens it only when it connects, and a missing file then looks like a server
+/// that is down.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`], with the path and the reason.
+pub fn check_readable(option: &'static str, path: impl AsRef<Path>) -> Result<(), Error> {
+    let path = path.as_ref();
+    File::open(path).map(drop).map_err(|error| {
+        let given = format!("{:?} ({error})", path.to_string_lossy());
+        Error::invalid_option(option, given, "a file that this user can read")
+    })
+}
 
 /// Checks the form that a namespace has in every store.
 ///

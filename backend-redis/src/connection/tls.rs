@@ -30,11 +30,7 @@ impl Certificates {
         let Self { roots, certificate, key } = self;
         let given = [("tls_ca", roots), ("tls_cert", certificate), ("tls_key", key)];
         if let Some((option, _)) = given.iter().find(|(_, text)| text.is_some() && !tls) {
-            return Err(Error::invalid_option(
-                "url",
-                format!("{option} needs TLS"),
-                format!("rediss:, or remove {option}"),
-            ));
+            return Err(Error::invalid_option(option, "it needs TLS", "rediss: in the URL"));
         }
         match (certificate, key) {
             (Some(_), None) => {

@@ -88,8 +88,8 @@ async fn holder_without_one_server_splits_no_votes() {
     }
 }
 
-/// Two holders of a minority each: the leftovers of attempts that have ended. They may be gone in a moment, so the try
-/// does not report a holder that nobody is.
+/// Two servers name different holders, whose attempts have ended: the servers have not heard of that yet. No client holds
+/// the lock, so the try asks again before it reports that it is busy.
 #[tokio::test]
 async fn try_is_repeated_while_votes_are_split() {
     let nodes = Nodes::start(3).await;

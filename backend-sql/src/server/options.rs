@@ -8,7 +8,7 @@ use crate::{strategy::Strategy, table::TablePath};
 use std::{ops::RangeInclusive, time::Duration};
 use tenure_core::{
     Error,
-    options::Secret,
+    options::{Secret, check_readable},
     url::{decode, encode},
 };
 
@@ -141,15 +141,13 @@ impl<D: Dialect> ServerOptions<D> {
         &mut self.own
     }
 
-    /// The driver opens the files only when it connects, and a file that is missing then looks like a server that is down.
     fn check_files(&self) -> Result<(), Error> {
         let query = self.url.0.split_once('?').map_or("", |(_, query)| query);
-        for (name, file) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-            if let (true, Ok(path)) = (D::FILES.contains(&name), decode(file)) {
-                std::fs::File::open(&path).map_err(|error| {
-                    let problem = format!("cannot read the {name} file {path:?} ({error})");
-                    Error::invalid_option("url", problem, "the path of a file that this user can read")
-                })?;
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        for (name, file) in pairs {
+            let option = D::FILES.iter().find(|option| **option == name);
+            if let (Some(option), Ok(path)) = (option, decode(file)) {
+                check_readable(option, path)?;
             }
         }
         Ok(())

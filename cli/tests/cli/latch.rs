@@ -15,6 +15,8 @@ fn latch_opens_after_the_last_count_down() {
     let waiter = stage.start(&[&["latch", "wait", "-v"], &LATCH[..], &["--wait", "10m"]].concat());
     waiter.says("tenure: waiting for latch \"loaded\": 2 of 2 parties still missing");
     assert_eq!(count_down("m1").expect(0).out, "loaded: closed, 1 of 2 parties still missing\n");
+    // Which of the two names is invalid.
+    assert!(count_down("").expect(64).err.contains("PARTY: invalid name"));
     // A party counts once.
     assert_eq!(count_down("m1").expect(0).out, "loaded: closed, 1 of 2 parties still missing\n");
     assert_eq!(show().expect(0).out, "loaded: closed, 1 of 2 parties still missing\n");

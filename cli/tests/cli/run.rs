@@ -28,6 +28,8 @@ fn unrunnable_command_exits_with_126_or_127() {
         "{}",
         done.err
     );
+    let line = stage.done(&["run", "a", "--", "echo hi"]).expect(127);
+    assert!(line.err.contains("for a line of the shell, write: -- sh -c"), "{}", line.err);
     stage.done(&["run", "a", "--", "./absent"]).expect(127);
     stage.done(&["run", "a", "--", "./plain"]).expect(126);
     stage.done(&["run", "a", "--", "."]).expect(126);

@@ -296,9 +296,9 @@ impl fmt::Display for Error {
                     Operation::Releasing(_) => {
                         write!(f, "the lock becomes free when its lease or session ends")
                     }
-                    // What the C library says of a name that DNS does not know.
+                    // The standard library's words for a failed DNS lookup.
                     _ if source.to_string().contains("lookup address information") => {
-                        write!(f, "check the host name, then try again")
+                        write!(f, "check the host name and DNS, then try again")
                     }
                     // The reason already names a next step.
                     _ if source.to_string().contains("; ") => write!(f, "then try again"),
@@ -429,6 +429,9 @@ mod tests {
             "  because: I/O error: connection reset)",
         ];
         assert_eq!(shown, expected.join("\n"));
+        let lookup = StoreError::unavailable("failed to lookup address information: unknown");
+        let unknown = Error::from_store(&"redis://x".into(), Operation::Connecting, lookup).to_string();
+        assert!(unknown.ends_with("; check the host name and DNS, then try again"), "{unknown}");
         let invalid = Name::new("").map_err(Error::from).unwrap_err();
         assert_eq!(format!("{invalid:?}"), invalid.to_string());
     }
